@@ -66,7 +66,7 @@ def trained(options: argparse.Namespace, config) -> dict[str, Any]:
     import jax
 
     from proximo.collect.environment import environment
-    from proximo.training.gymnasium_backend import GymnasiumBackend
+    from proximo.training.backends import GymnasiumBackend
 
     started = time.perf_counter()
     program = GymnasiumBackend(config, environment(config))
@@ -77,7 +77,7 @@ def trained(options: argparse.Namespace, config) -> dict[str, Any]:
         state, metrics = program.advance(state, 1)
         return (
             state,
-            int(program.trainer.last_rollout.valid.sum()),
+            int(program.last_rollout.valid.sum()),
             {name: float(row[0, -1]) for name, row in metrics.items()},
         )
 

@@ -19,6 +19,7 @@ from proximo.config import Config, override
 from proximo.networks import make_policy
 from proximo.networks.recurrent import CELLS
 from proximo.spaces import Discrete
+from proximo.training.backends import make_backend
 from proximo.types import TrainState
 
 import toys
@@ -57,6 +58,13 @@ def small_config(**settings):
 def small_collector(env=None, seeds_axis=False, **settings):
     """A collector on a toy environment."""
     return JaxCollector(small_config(**settings), env or toys.RandomEnds(), seeds_axis)
+
+
+def backend_of(collector):
+    """The backend that trains with this collector for Gymnasium environments."""
+    backend = make_backend(override(collector.config, {"actors": 0, "eval_episodes": 0}), collector.env)
+    backend.collector, backend._programs = collector, collector.programs
+    return backend
 
 
 def kill_first_worker(vector_env, calls):

@@ -29,7 +29,7 @@ from proximo.collect.environment import (
     evaluation_during_training,
     preprocessing_of,
 )
-from proximo.collect.policy_check import check_policy
+from proximo.collect.learning import check_policy
 from proximo.config import Config, override
 from proximo.config.loading import Layer, resolve, resume_warnings, with_given
 from proximo.config.schema import RUN_DIRECTORY
@@ -245,16 +245,16 @@ class PPO:
         try:
             reporter.started(config, [], run_summary(backend))
             training = Training(backend, [seed_run], interrupts, reporter, None, max_updates)
-            training.after_call = functools.partial(self._take, training, config)
+            take = training.after_call = functools.partial(self._take, training, config)
             calls = training.calls(lambda: self._first_state(backend), self.step)
-            continues = True
-            while continues:
+            while True:
                 try:
-                    continues = next(calls, False) is None
+                    next(calls)
+                except StopIteration:
+                    break
                 finally:
-                    self._take(training, config)
-                if continues:
-                    yield
+                    take()
+                yield
         finally:
             backend.close()
         if seed_run.failure is not None:

@@ -12,6 +12,8 @@ from typing import Any
 REMEDY_VARIABLE = "NPROC"
 SAFE_THREADS = 4
 CACHE_VARIABLE = "PROXIMO_CACHE_DIR"
+LAUNCHER = "PROXIMO_LAUNCHER"
+"""The variable with the process id of ``proximo launch``, with which its processes end."""
 CPU_DEVICES_FLAG = "xla_force_host_platform_device_count"
 # Vectors of 512 bits are 1.04 to 1.1 times as fast as XLA's default (docs/decisions/0003). Level 2 compiles in
 # nine tenths of the time of 3, and the programs are equally fast (docs/decisions/0019-start-and-cores.md).

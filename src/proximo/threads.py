@@ -30,7 +30,7 @@ def in_thread(function: Callable[..., Any], *arguments: Any) -> Future[Any]:
 
 
 def together(*functions: Callable[[], Any]) -> list[Any]:
-    """Call all functions at the same time. Returns their results when all have ended, or raises the first error."""
+    """Call all functions at the same time. When all have ended, return their results or raise the first error."""
     calls = [in_thread(function) for function in functions]
     wait(calls)
     return [call.result() for call in calls]

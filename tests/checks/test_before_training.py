@@ -8,7 +8,7 @@ import pytest
 import proximo
 from proximo.checks import before_training, check_before_training, quick_check
 from proximo.collect.environment import environment, evaluation_during_training
-from proximo.collect.policy_check import check_policy
+from proximo.collect.learning import check_policy
 from proximo.envs import make_env
 from proximo.errors import EnvError
 from proximo.settings import make_config

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from proximo.checks.hints import check_scale, hints
-from proximo.collect.policy_check import check_policy
+from proximo.collect.learning import check_policy
 from proximo.settings import make_config
 from proximo.spaces import ACTION_MASK, Box, Dict, Discrete
 

@@ -9,7 +9,7 @@ from commands import BATCH, train_words
 from proximo.cli import main, train
 from proximo.config import LEAVES
 from proximo.storage import run_directory
-from proximo.training.jax_backend import JaxBackend
+from proximo.training.backends import JaxBackend
 from proximo.training.seed_run import Result
 
 ENV = "toys:RandomEnds"

@@ -13,8 +13,8 @@ from commands import ended_at_once, flags, pressed_twice
 from proximo.cli import main
 from proximo.settings import make_config
 from proximo.storage.run_lock import RunLock
+from proximo.training.backends import JaxBackend
 from proximo.training.interrupts import AbandonedError
-from proximo.training.jax_backend import JaxBackend
 from proximo.tuning import study as study_module
 from proximo.tuning.space import read_space
 

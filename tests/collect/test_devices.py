@@ -134,6 +134,7 @@ def test_more_devices_than_there_are_is_one_sentence(capsys, tmp_path):
     error = capsys.readouterr().err
     assert f"devices = 99, but JAX has {jax.device_count()} here (cpu): set devices to {jax.device_count()}" in error
     assert not list(tmp_path.iterdir())
+    assert with_device_number(small_config(devices="all")).run.devices == jax.device_count()
 
 
 def test_an_agent_is_loaded_with_fewer_devices(tmp_path):
@@ -143,10 +144,6 @@ def test_an_agent_is_loaded_with_fewer_devices(tmp_path):
     loaded = proximo.load(agent.save(tmp_path / "agent"), env=toys.RandomEnds())
     assert loaded.config.run.devices == 1
     assert [warning for warning in loaded.warnings if warning.startswith("devices 4 → 1")]
-
-
-def test_all_devices_become_their_number():
-    assert with_device_number(small_config(devices="all")).run.devices == jax.device_count()
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,10 @@ import numpy as np
 import pytest
 
 from buffers import buffer_of
-from proximo.collect import GymnasiumCollector, GymnasiumTrainer, gymnasium_programs, program_cache
+from proximo.collect import GymnasiumCollector, gymnasium_programs, program_cache
 from proximo.collect.environment import LazyVectorEnvironment
 from proximo.collect.gymnasium_collector import _Group
 from proximo.collect.gymnasium_programs import GymnasiumPrograms
-from proximo.collect.gymnasium_trainer import bad_environment
 from proximo.config import Config, override
 from proximo.envs import GymnasiumEnvironment
 from proximo.envs.gymnasium.construction import from_factory, from_vector
@@ -28,10 +27,11 @@ from proximo.errors import EnvError, EnvironmentFault
 from proximo.ppo.minibatches import run_burn_in, sequences_of, split_sequences, unroll
 from proximo.ppo.rollout_processing import refresh_memory
 from proximo.threads import in_thread
+from proximo.training.backends import bad_environment
 from proximo.types import GymnasiumCollectorState
 
 import gym_toys
-from helpers import MEMORIES, REMEMBERING, bits, difference, drawn_policy, kill_first_worker
+from helpers import MEMORIES, REMEMBERING, backend_of, bits, difference, drawn_policy, kill_first_worker
 
 NONE = Preprocessing()
 SMALL = {
@@ -65,7 +65,7 @@ def make_collector(env=None, **settings):
 
 
 def make_trainer(env=None, **settings):
-    return GymnasiumTrainer(make_collector(env, **settings))
+    return backend_of(make_collector(env, **settings))
 
 
 def threaded(cls):
@@ -320,7 +320,7 @@ def test_restart_resets_only_memory_and_running_returns():
         state, _ = trainer.update(state)
     scale = state.learner.reward_normalizer
     assert float(jnp.abs(scale.running_return).max()) > 0
-    restarted = trainer.begin(state)
+    restarted = trainer.join([state])
     _, rollout, _ = trainer.collector.collect(restarted.learner.policy, restarted.collector)
     assert float(jnp.abs(restarted.learner.reward_normalizer.running_return).max()) == 0
     assert bits(restarted.learner.reward_normalizer.statistics) == bits(scale.statistics)

@@ -100,10 +100,10 @@ def test_a_killed_actor_is_replaced_until_the_limit():
         assert update()["rollout/restarts"] == 0
         os.kill(processes()[0], signal.SIGKILL)
         assert update()["rollout/restarts"] == 1
-        assert not np.all(valid := backend.trainer.last_rollout.valid)
+        assert not np.all(valid := backend.last_rollout.valid)
         assert np.all(valid[:, :2]) != np.all(valid[:, 2:]), "one part is invalid"
         assert update()["rollout/restarts"] == 0
-        assert backend.trainer.last_rollout.valid.all()
+        assert backend.last_rollout.valid.all()
         # A busy machine starts actors slowly.
         [restart] = [warning for warning in warnings if "Still waiting for" not in warning]
         assert "restarted with new episodes (restart 1 of at most 1)" in restart

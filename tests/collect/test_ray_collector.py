@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from proximo.cli import main
-from proximo.collect import GymnasiumCollector, GymnasiumTrainer
+from proximo.collect import GymnasiumCollector
 from proximo.collect.gymnasium_programs import GymnasiumPrograms
 from proximo.collect.ray_collector import RayCollector, RolloutActor, RolloutActors
 from proximo.config import Config, override
@@ -20,7 +20,7 @@ from proximo.settings import make_config
 from proximo.spaces import OBSERVATION
 
 import gym_toys
-from helpers import bits
+from helpers import backend_of, bits
 
 SETTINGS = {
     "id": "toy", "num_envs": 4, "num_steps": 16, "num_epochs": 1, "num_minibatches": 2, "total_steps": 6400, "hidden_sizes": (8,),
@@ -58,8 +58,8 @@ class LocalActors(RolloutActors):
 
 def updates(collector, count):
     """Rollouts and metrics of a training, and the state after it."""
-    trainer, made = GymnasiumTrainer(collector), []
-    state = trainer.begin(collector.init(jax.random.key(0)))
+    trainer, made = backend_of(collector), []
+    state = trainer.join([collector.init(jax.random.key(0))])
     try:
         for _ in range(count):
             state, metrics = trainer.update(state)

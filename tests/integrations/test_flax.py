@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import pytest
 
 from proximo.collect import JaxTrainer
-from proximo.collect.policy_check import check_policy
+from proximo.collect.learning import check_policy
 from proximo.errors import ConfigError
 from proximo.spaces import Box, Discrete
 

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from proximo import ppo
-from proximo.collect import GymnasiumCollector, GymnasiumTrainer, JaxCollector
+from proximo.collect import GymnasiumCollector, JaxCollector
 from proximo.config import override
 from proximo.envs.gymnasium.construction import from_factory
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.spaces import Box, Discrete
 from proximo.types import Rollout
 
-from helpers import small_config
+from helpers import backend_of, small_config
 
 pytestmark = pytest.mark.learning
 UPDATES = 40
@@ -86,7 +86,7 @@ def in_jax(config):
 
 def on_gymnasium(config):
     collector = GymnasiumCollector(config, from_factory(GymnasiumBandit, "toy", Preprocessing()))
-    trainer = GymnasiumTrainer(collector)
+    trainer = backend_of(collector)
     state, rewards = collector.init(jax.random.key(0)), []
     try:
         for _ in range(25):

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from proximo.collect.policy_check import check_policy
+from proximo.collect.learning import check_policy
 from proximo.config import NetworkConfig
 from proximo.distributions.gaussian import LOG_STD_RANGE
 from proximo.envs.gymnasium.actions import random_actions

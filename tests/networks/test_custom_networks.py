@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from proximo.collect import JaxTrainer
-from proximo.collect.policy_check import check_policy
+from proximo.collect.learning import check_policy
 from proximo.config import Config
 from proximo.config.custom import Custom, resolve
 from proximo.errors import ConfigError

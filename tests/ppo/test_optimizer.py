@@ -8,7 +8,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 from proximo import ppo
-from proximo.collect.policy_check import check_policy
+from proximo.collect.learning import check_policy
 from proximo.errors import ConfigError
 from proximo.ppo import init_learner, make_hyperparameters
 from proximo.ppo.optimizer import critic_mask, gradient_transformation, split_policy, weight_mask

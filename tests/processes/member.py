@@ -19,7 +19,7 @@ try:
         peers.check_equal(lambda: {"gamma": 0.9 if fault == "another setting" and faulty else 0.99})
         assert [peers.agree([i, peers.index], "a number") for i in range(3)] == [[[i, k] for k in range(count)] for i in range(3)]
         assert peers.from_first(lambda: "yes" if peers.is_first else "no", "an answer") == "yes"
-        peers.watchdog.prepare(lambda number: print(f"asked to stop by {number}", flush=True), "Go on with: this.")
+        peers.prepare(lambda number: print(f"asked to stop by {number}", flush=True), "Go on with: this.")
         peers.agree(None, "the first update")
         print("ready", flush=True)
         if faulty and fault == "stopped":
@@ -32,7 +32,7 @@ try:
             time.sleep(0.5)  # process 1 reports that it is ready
             os.kill(os.getpid(), signal.SIGKILL)
         if faulty and fault == "asked":
-            peers.watchdog.request(signal.SIGTERM)
+            peers.request(signal.SIGTERM)
             time.sleep(1.5)
         peers.agree(None, "the next update")
     peers.finish()

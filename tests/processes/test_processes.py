@@ -16,7 +16,7 @@ from addresses import free_address
 from proximo.collect.devices import with_device_number
 from proximo.errors import ConfigError
 from proximo.processes.joining import find_cluster
-from proximo.processes.watchdog import Beat, Watchdog
+from proximo.processes.peers import Beat, Peers
 
 from helpers import small_config
 
@@ -115,8 +115,8 @@ def test_seeds_in_one_program_need_one_process(monkeypatch):
         (Beat(failure="ValueError: no"), 12.0, r"process 1 has failed \(ValueError: no\)"),
     ],
 )
-def test_the_watchdog_knows_slow_from_hung(beat, silence, found):
-    dog = Watchdog(None, 0, 2, 10.0)
+def test_a_slow_process_is_not_a_hung_one(beat, silence, found):
+    dog = Peers(0, 2, None, 10.0)
     dog._own, dog._heard, dog._beats = Beat(arrived=1, doing="the next update"), {0: 20.0, 1: 20.0 - silence}, {1: beat}
     assert re.match(found or "$", dog._fault(20.0))
 

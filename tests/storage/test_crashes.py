@@ -23,7 +23,7 @@ from proximo.errors import CheckpointError
 from proximo.evaluation.policy import load_policy
 from proximo.processes.peers import ALONE
 from proximo.storage import checkpoint, run_directory, run_lookup, save_run
-from proximo.storage.checkpoint import META, STATE, encode
+from proximo.storage.checkpoint import META, STATE
 from proximo.tracking.json_lines import read_rows
 from proximo.tracking.reporter import Reporter
 from proximo.training import resuming
@@ -217,9 +217,8 @@ def test_killed_save_of_a_training_leaves_the_old_or_the_new_checkpoint(tmp_path
             run_dir = folder / f"seed-{seed}"
             seed_run = SeedRun(CONFIG, run_dir)
             seed_run.open(print)
-            info = {"evaluation_steps": value, "best": {"step": best, "return_mean": 1.0}}
-            files = encode(step, {"x": np.full(9, value)}, info, run_directory.render_config(CONFIG))
-            seed_run._write_checkpoint(step, files, best)
+            seed_run.evaluation_steps, seed_run.best = value, {"step": best, "return_mean": 1.0}
+            seed_run.checkpoint_writer(step, {"x": np.full(9, value)})()
 
     for seed in range(2):
         (tmp_path / "before").mkdir(exist_ok=True)

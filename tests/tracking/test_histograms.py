@@ -13,7 +13,7 @@ from proximo.cli import main
 from proximo.tracking.histograms import BINS, MAX_VALUES, Histogram, of_rows
 from proximo.tracking.json_lines import read_rows
 from proximo.training import loop
-from proximo.training.jax_backend import JaxBackend
+from proximo.training.backends import JaxBackend
 
 LONG = {"total_steps": 120 * BATCH, "eval_episodes": 0}
 NAMES = {"histograms/returns", "histograms/advantages", "histograms/ratios", "histograms/actions", "histograms/observations"}
@@ -96,18 +96,18 @@ def test_interrupted_inspection_loses_no_update(tmp_path, monkeypatch, capsys):
     """The first inspection compiles, which may take longer than an interrupted training waits."""
     monkeypatch.setattr(loop, "GRACE_SECONDS", 1.0)
     monkeypatch.setattr("os._exit", ended_at_once)
-    real, asked = JaxBackend.inspect_before, []
+    real, asked = JaxBackend.inspect, []
 
-    def slow(self, state):
+    def slow(self, *states):
         if not asked:
             asked.append(True)
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(3.0)
-        return real(self, state)
+        return real(self, *states)
 
-    monkeypatch.setattr(JaxBackend, "inspect_before", slow)
+    monkeypatch.setattr(JaxBackend, "inspect", slow)
     words = train_words(tmp_path, "r", **{**LONG, "histograms": "true", "checkpoint_every": 10**6})
     with pytest.raises(SystemExit, match=str(128 + signal.SIGTERM)):
         main(words)
-    assert f"Stopped at step {2 * BATCH}, saved." in capsys.readouterr().out
+    assert f"Stopped at step {3 * BATCH}, saved." in capsys.readouterr().out
     assert asked

@@ -15,7 +15,7 @@ from proximo.config import Config, override
 from proximo.settings import make_config
 from proximo.storage.named_folders import seed_run_dirs
 from proximo.storage.system_info import system_differences
-from proximo.training.jax_backend import JaxBackend
+from proximo.training.backends import JaxBackend
 from proximo.training.run_summary import describe_devices
 from proximo.training.timed_calls import TimedCalls
 from proximo.tuning import batch
@@ -53,14 +53,21 @@ def main(folder):
         spread.append(len(after.healthy.devices()))
         return after, metrics
 
-    inspected, inspect_before = set(), JaxBackend.inspect_before
+    inspected = set()
 
-    def watched_inspection(backend, state):
-        before, *seen = inspect_before(backend, state)
-        inspected.update(len(x.devices()) for x in jax.tree.leaves(seen))
-        return before, *seen
+    def watched_inspection(backend, before, after):
+        program = backend._programs.inspect
+        backend._programs.inspect = lambda *states: found_on(program(*states))
+        try:
+            return inspect(backend, before, after)
+        finally:
+            backend._programs.inspect = program
 
-    JaxBackend.advance, JaxBackend.inspect_before = watched, watched_inspection
+    def found_on(quantities):
+        inspected.update(len(x.devices()) for x in jax.tree.leaves(quantities))
+        return quantities
+
+    inspect, JaxBackend.advance, JaxBackend.inspect = JaxBackend.inspect, watched, watched_inspection
 
     def train(name, **settings):
         given = {**SETTINGS, "runs_dir": str(folder), "name": name, **settings}

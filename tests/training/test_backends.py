@@ -11,7 +11,7 @@ import pytest
 
 from made_runs import save_checkpoint
 from proximo.collect import jax_vector, program_cache
-from proximo.collect.policy_check import check_policy
+from proximo.collect.learning import check_policy
 from proximo.config import Config, override
 from proximo.envs.gymnasium.construction import from_factory
 from proximo.envs.gymnasium.preprocessing import Preprocessing
@@ -80,7 +80,7 @@ def test_each_seed_of_one_program_trains_as_alone(monkeypatch):
         monkeypatch.setattr(program_cache, "_kept", OrderedDict())
         together = make("jax", True)
         states, metrics = together.advance(together.start([3, 4]), 3)
-        assert together.inspect_before(states)[0].healthy.shape == (2,)
+        assert len(together.inspect(states, states)) == 2
         for i, (state, alone_metrics) in enumerate(expected):
             for name, x in alone_metrics.items():
                 np.testing.assert_allclose(metrics[name][i], x[0], 1e-4, 1e-5, err_msg=name)

@@ -171,7 +171,9 @@ def test_each_seed_has_its_own_callbacks_and_stops_alone(tmp_path, mode):
     assert [last_step(r) for r in results] == [TOTAL, 6 * BATCH]
     # A resume of the group continues the others. By its own name, the stopped one continues, too.
     group = results[0].run_dir.parent
-    with pytest.warns(UserWarning, match=r"not resumed, because stopped by a callback: seed-1 \(stopped.txt has the step\)"):
+    with pytest.warns(
+        UserWarning, match=r"seed-1 is not resumed, because a callback has stopped it \(stopped.txt has the step\)"
+    ):
         proximo.resume(group, total_steps=TOTAL + BATCH)
     assert [last_step(r) for r in results] == [TOTAL + BATCH, 6 * BATCH]
     proximo.resume(results[1].run_dir)

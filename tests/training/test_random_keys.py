@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from jax.extend.random import define_prng_impl
 
-from proximo.collect import GymnasiumCollector, GymnasiumTrainer, JaxTrainer
+from proximo.collect import GymnasiumCollector, JaxTrainer
 from proximo.collect.jax_vector import SEEDS_AXIS
 from proximo.envs.gymnasium.construction import from_factory
 from proximo.envs.gymnasium.preprocessing import Preprocessing
@@ -22,7 +22,7 @@ from proximo.spaces import Box, Discrete
 
 import gym_toys
 import toys
-from helpers import small_collector, small_config
+from helpers import backend_of, small_collector, small_config
 
 DRAWN = "drawn from"
 STREAMS = (SELECTION_STREAM, EVALUATION_STREAM, TUNING_STREAM, PREDICTION_STREAM)
@@ -125,7 +125,7 @@ def test_no_key_is_used_twice_on_gymnasium(uses):
     config = small_config(**GRU, num_workers=0, num_steps=8, sequence_length=4)
     env = from_factory(gym_toys.Walk, "toy", Preprocessing())
     collector = GymnasiumCollector(config, env)
-    trainer, state = GymnasiumTrainer(collector), collector.init(jax.random.key(0))
+    trainer, state = backend_of(collector), collector.init(jax.random.key(0))
     for _ in range(2):
         state, _ = trainer.update(state)
     trainer.close()

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import yaml
 
 import proximo
 from commands import BATCH, GRU, SMALL, Process, copied, final_state, last_best, rows, train_words, trained
@@ -16,13 +15,12 @@ from made_runs import save_checkpoint
 from proximo.cli import main
 from proximo.cli.reporters import TrainingReporter
 from proximo.config import Config
-from proximo.errors import ConfigError, RunDirectoryError
+from proximo.errors import ConfigError
 from proximo.processes.peers import ALONE
 from proximo.storage import checkpoint, run_directory
-from proximo.storage.run_lock import RunLock
 from proximo.tracking.reporter import Reporter
 from proximo.training import interrupts, resuming
-from proximo.training.jax_backend import JaxBackend
+from proximo.training.backends import JaxBackend
 
 TOTAL = SMALL["total_steps"]
 CHECKPOINTS = {"checkpoint_every": 3 * BATCH, "keep_checkpoints": 50}
@@ -151,19 +149,6 @@ def test_settings_that_a_resumed_run_cannot_change_raise(whole, monkeypatch, cap
     assert final_state(whole["gru"]) == before
 
 
-def test_traced_setting_that_was_edited_raises(whole, tmp_path):
-    run_dir = copied(whole["feed-forward"], tmp_path)
-    config = yaml.safe_load((run_dir / "config.yaml").read_text())
-    config["ppo"]["learning_rate"] = "linear(3e-4, 0)"
-    (run_dir / "config.yaml").write_text(yaml.safe_dump(config))
-    message = (
-        r"learning_rate = linear\(3e-4, 0\) in .*, but its checkpoint was trained with 0.0003: restore the value, or start a"
-    )
-    with pytest.raises(ConfigError, match=message):
-        proximo.resume(f"{run_dir}@{3 * BATCH}")
-    assert final_state(run_dir) == final_state(whole["feed-forward"])
-
-
 def flip(path):
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
@@ -210,13 +195,15 @@ def test_checkpoint_of_another_run_raises_and_changes_no_file(whole, tmp_path, c
         assert files_of(run_dir) == before
 
 
-def test_second_process_cannot_resume_a_locked_run(whole, tmp_path, capsys):
+def test_second_process_cannot_resume_a_locked_run(whole, tmp_path, capsys, monkeypatch):
     run_dir = copied(whole["gru"], tmp_path)
     before = final_state(run_dir)
     holding = f"from proximo.storage.run_lock import RunLock\nlock = RunLock(pathlib.Path({str(run_dir)!r}))\nlock.__enter__()"
     with Process(before=f"import pathlib, time\n{holding}\nprint('held', flush=True)\ntime.sleep(100)") as holder:
         holder.read_until("held")
-        assert main(["train", "--resume", f"{run_dir}@{3 * BATCH}"]) == 2
+        with monkeypatch.context() as patch:
+            patch.setattr(resuming, "starts", lambda *_: pytest.fail("a step was chosen before the run was locked"))
+            assert main(["train", "--resume", f"{run_dir}@{3 * BATCH}"]) == 2
         assert f"{run_dir} is in use by process {holder.process.pid}" in capsys.readouterr().err
         assert final_state(run_dir) == before
         assert main(["eval", str(run_dir), "--episodes", "2"]) == 0
@@ -230,17 +217,6 @@ def test_resume_before_the_best_checkpoint_removes_it(whole, tmp_path):
     resumed(run_dir, f"@{3 * BATCH}")
     evaluations = {row["step"]: row["eval/return_mean"] for row in rows(run_dir) if "eval/return_mean" in row}
     assert checkpoint.best_step(run_dir) == last_best(evaluations)
-
-
-def test_resume_locks_the_run_before_it_chooses_a_step(whole, tmp_path, monkeypatch):
-    def spy(run_dirs, *_):
-        with pytest.raises(RunDirectoryError, match="is in use"):
-            RunLock(run_dirs[0]).__enter__()
-        raise ConfigError("enough")
-
-    monkeypatch.setattr(resuming, "starts", spy)
-    with pytest.raises(ConfigError, match="enough"):
-        proximo.resume(copied(whole["feed-forward"], tmp_path))
 
 
 def files_of(run_dir):
@@ -301,6 +277,6 @@ def test_a_group_resumes_the_seed_whose_environment_failed_but_not_the_one_with_
     for seed in seeds:
         seed.mkdir()
     (seeds[0] / "failure.txt").write_text(reason)
-    assert resuming._not_ended(seeds, SimpleNamespace(warned=warned.append)) == (seeds if resumed else seeds[1:])
-    sentence = "not resumed, because failed: seed-0 (failure.txt has the reason). A seed is resumed by its own name."
+    assert resuming.not_ended(seeds, SimpleNamespace(warned=warned.append)) == (seeds if resumed else seeds[1:])
+    sentence = "seed-0 is not resumed, because it failed (failure.txt has the reason). A seed is resumed by its own name."
     assert warned == ([] if resumed else [sentence])

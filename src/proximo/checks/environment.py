@@ -13,7 +13,7 @@ from proximo.checks.hints import Finding, hints, run_check
 from proximo.checks.play import steppable
 from proximo.checks.random_steps import check_random_steps
 from proximo.collect import jax_vector
-from proximo.collect.policy_check import check_policy
+from proximo.collect.learning import check_policy
 from proximo.config import Config
 from proximo.custom_code import custom_code_errors
 from proximo.envs.gymnasium.action_masks import FIX, layers

@@ -15,7 +15,7 @@ import time
 from typing import IO
 
 from proximo.cli import Options, Parser, UsageError
-from proximo.processes import LAUNCHER
+from proximo.jax_setup import LAUNCHER
 
 ENDING_SECONDS = 3.0
 """After the error of one process, the others have this time to end; after a signal, the heartbeat in addition."""

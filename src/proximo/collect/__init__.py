@@ -1,8 +1,6 @@
 """How a rollout is collected, and learned from."""
 
-from proximo.collect.functional import Functions, JaxTrainer, make_functions, make_train
 from proximo.collect.gymnasium_collector import GymnasiumCollector
-from proximo.collect.gymnasium_trainer import GymnasiumTrainer
-from proximo.collect.jax_collector import JaxCollector
+from proximo.collect.jax_collector import Functions, JaxCollector, JaxTrainer, make_functions, make_train
 
-__all__ = ["Functions", "GymnasiumCollector", "GymnasiumTrainer", "JaxCollector", "JaxTrainer", "make_functions", "make_train"]
+__all__ = ["Functions", "GymnasiumCollector", "JaxCollector", "JaxTrainer", "make_functions", "make_train"]

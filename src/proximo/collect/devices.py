@@ -35,7 +35,7 @@ DIVIDED = (RewardNormalizer, JaxCollectorState, Rollout)
 
 
 def with_device_number(config: Config) -> Config:
-    """``config`` with a number of devices in the place of ``all``. Raises ``ConfigError`` if there are fewer."""
+    """``config`` with a number of devices for ``all``. Raises ``ConfigError`` if there are fewer."""
     asked, processes = config.run.devices, current().count
     if asked == processes == 1:
         return config
@@ -63,10 +63,15 @@ def with_available_devices(config: Config) -> Config:
     return config if asked == "all" else override(config, {"devices": min(asked, len(available_devices()))})
 
 
-def make_mesh(config: Config) -> Mesh | None:
-    """The devices that ``config`` asks for; None for one device. Raises ``ConfigError`` if JAX has fewer."""
+def make_mesh(config: Config, stacked: bool = False) -> Mesh | None:
+    """The devices that ``config`` asks for; None for one device. Raises ``ConfigError`` if JAX has fewer, or
+    if they cannot have equal parts of the environments, or of the seeds if these are ``stacked``."""
     count = int(with_device_number(config).run.devices)
-    return _mesh(jax.devices()[:count], ENVS_AXIS) if count > 1 else None
+    if count == 1:
+        return None
+    if not stacked or config.run.seeds % count:
+        check_divisible(config, count)
+    return _mesh(jax.devices()[:count], ENVS_AXIS)
 
 
 def mesh_for(mesh: Mesh | None, num_seeds: int) -> Mesh | None:
@@ -159,7 +164,7 @@ def _own_shards(x: Any, sharding: NamedSharding) -> jax.Array:
     """``x``, which this process has whole, on the devices of all. ``jax.device_put`` would compare the values of all."""
     if _is_spread(x):
         return x
-    numbers = _numbers(x)
+    numbers = numbers_of(x)
     return _like(jax.make_array_from_callback(numbers.shape, sharding, lambda index: numbers[index]), x)
 
 
@@ -168,7 +173,7 @@ def is_key(x: Any) -> bool:
     return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
-def _numbers(x: Any) -> np.ndarray:
+def numbers_of(x: Any) -> np.ndarray:
     """An array as NumPy has it: of random keys, their data."""
     return np.asarray(jax.random.key_data(x) if is_key(x) else x)
 
@@ -202,7 +207,7 @@ def from_first(tree: T | None, template: T) -> T:
         shape = jax.eval_shape(jax.random.key_data, x) if is_key(x) else x
         return np.zeros(shape.shape, shape.dtype)
 
-    given = jax.tree.map(zeros, template) if tree is None else jax.tree.map(_numbers, tree)
+    given = jax.tree.map(zeros, template) if tree is None else jax.tree.map(numbers_of, tree)
     sent = multihost_utils.broadcast_one_to_all(given)
     return jax.tree.map(lambda x, of: jax.random.wrap_key_data(x) if is_key(of) else jnp.asarray(x), sent, template)
 
@@ -212,7 +217,7 @@ def row_of(tree: T, index: int) -> T:
     if jax.default_backend() != "cpu":
         return jax.tree.map(lambda x: x[index], tree)
     # x[index] would compile two programs for each shape, and jnp.asarray one.
-    return jax.tree.map(lambda x: _like(jax.device_put(np.array(_numbers(x)[index])), x), tree)
+    return jax.tree.map(lambda x: _like(jax.device_put(np.array(numbers_of(x)[index])), x), tree)
 
 
 def on_one_device(tree: T) -> T:
@@ -232,7 +237,7 @@ def _shardings(tree: PyTree, mesh: Mesh, stacked: bool) -> PyTree:
 
 
 def _specs(tree: PyTree, mesh: Mesh | AbstractMesh, stacked: bool) -> PyTree:
-    """How each array of ``tree`` is divided: by its axis of environments, if its field has one, or by seeds."""
+    """How each array of ``tree`` is divided: by its axis of environments, if it has one, or by seeds."""
     if mesh.axis_names == (SEED_GROUPS_AXIS,):
         return jax.tree.map(lambda x: PartitionSpec(SEED_GROUPS_AXIS) if x.ndim else PartitionSpec(), tree)
 

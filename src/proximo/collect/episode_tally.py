@@ -11,7 +11,7 @@ class Episode(NamedTuple):
     """A finished episode."""
 
     env: int
-    """Index of its environment."""
+    """Number of its environment."""
     episode_return: float
     length: int
     success: int
@@ -22,7 +22,8 @@ class EpisodeTally:
     """Counts the running episode of each environment. A lost life does not end an episode, and an episode
     that was cut short by a lost worker is not counted."""
 
-    def __init__(self, num_envs: int):
+    def __init__(self, num_envs: int, first_env: int = 0):
+        self._first_env = first_env
         self.episode_return = np.zeros(num_envs)
         """Return of the running episode so far, N."""
         self.length = np.zeros(num_envs, np.int64)
@@ -37,18 +38,19 @@ class EpisodeTally:
         self.episode_return[:], self.length[:], self._is_partial[:] = 0.0, 0, staggered
 
     def add(self, buffer: RolloutBuffer) -> list[Episode]:
-        """Count the steps of a rollout. Returns the episodes that finished in it, environment by environment."""
+        """Count the steps of a rollout. Returns the episodes that finished in it, by environment."""
         valid = buffer.valid[:-1]
         ends = (buffer.terminated | buffer.truncated) & valid
         rewards = np.where(valid, buffer.reward, 0.0).astype(np.float64)
         start = np.zeros(len(self.length), int)  # of the running episode in this rollout, N
         self.finished = []
         for i, t in np.argwhere((ends | buffer.lost).T):
+            # Summed for each episode, so that NaN or infinity changes the return of one episode only.
+            self.episode_return[i] += rewards[start[i] : t + 1, i].sum()
+            self.length[i] += valid[start[i] : t + 1, i].sum()
             if ends[t, i] and not self._is_partial[i]:
-                # Summed for each episode, so that NaN or infinity changes the return of one episode only.
-                episode_return = self.episode_return[i] + rewards[start[i] : t + 1, i].sum()
-                length = self.length[i] + valid[start[i] : t + 1, i].sum()
-                self.finished.append(Episode(int(i), float(episode_return), int(length), int(buffer.success[t, i])))
+                numbers = int(self.length[i]), int(buffer.success[t, i])
+                self.finished.append(Episode(self._first_env + int(i), float(self.episode_return[i]), *numbers))
             self.episode_return[i], self.length[i], self._is_partial[i] = 0.0, 0, False
             start[i] = t + 1
         is_running = np.arange(len(valid))[:, None] >= start

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Key
 
-from proximo.collect.devices import joined, on_one_device
+from proximo.collect.devices import on_one_device
 from proximo.collect.environment import LazyVectorEnvironment, vector_options
 from proximo.collect.episode_tally import Episode, EpisodeTally
 from proximo.collect.gymnasium_programs import Collected, GymnasiumPrograms, PackedPolicy, Rows
@@ -18,21 +18,28 @@ from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.vector_environment import VectorEnvironment
 from proximo.networks import ActorCritic
 from proximo.processes.peers import ALONE, Peers
-from proximo.threads import together
-from proximo.types import GymnasiumCollectorState, Rollout, TrainState
+from proximo.types import GymnasiumCollectorState, Rollout
+
+Collection = tuple[GymnasiumCollectorState, Rollout, dict[str, float]]
+"""The next state, a rollout, and metrics of the episodes that finished in it."""
 
 
-@dataclasses.dataclass
 class Timing:
-    """Seconds of an update, by what they were spent on."""
+    """Seconds since it was made, by what they were spent on."""
 
-    environment: float = 0.0
-    policy: float = 0.0
-    update: float = 0.0
+    def __init__(self) -> None:
+        self.environment = self.policy = self.update = 0.0
+        self._began = self._last = time.perf_counter()
 
-    def shares(self, seconds: float) -> dict[str, float]:
-        """The metrics ``time/share_…`` of an update that took ``seconds``; they sum to 1."""
-        shares = {f"time/share_{name}": spent / seconds for name, spent in vars(self).items()}
+    def lap(self) -> float:
+        """Seconds since the last call."""
+        last, self._last = self._last, time.perf_counter()
+        return self._last - last
+
+    def shares(self) -> dict[str, float]:
+        """The metrics ``time/share_…``, which sum to 1."""
+        seconds, names = time.perf_counter() - self._began, ("environment", "policy", "update")
+        shares = {f"time/share_{name}": getattr(self, name) / seconds for name in names}
         return {**shares, "time/share_rest": max(0.0, 1.0 - sum(shares.values()))}
 
 
@@ -96,15 +103,14 @@ class _Group:
         action[...] = step[:, self.programs.env_action].reshape(action.shape)
 
     def restore_memory(self) -> None:
-        """Act again on the memory before this step: lost environments, now invalid, leave theirs unchanged."""
-        self.memory = self.memory_before
+        """Act again on the memory before this step: lost environments, now invalid, leave theirs as it is."""
         _, self.memory = self._acted()
 
     def _acted(self) -> tuple[Any, Any]:
         t = self.t
         observation, noise = tuple([x[t] for x in self.observation]), tuple([x[t] for x in self.noise])
         flags = (self.buffer.episode_start[t], self.buffer.valid[t]) if self.programs.reads_flags else (None, None)
-        return self.programs.act(self.size, self.policy, observation, noise, self.memory, *flags)
+        return self.programs.act(self.size, self.policy, observation, noise, self.memory_before, *flags)
 
     def store_previous(self) -> None:
         """Store this step as the previous step of the next one. On padding, the last valid step stays."""
@@ -159,19 +165,13 @@ class GymnasiumCollector:
         num_steps = config.ppo.num_steps + self.programs.burn_in
         options = vector_options(config)
         self.environments = LazyVectorEnvironment(numbered, options, len(self.part), num_steps, "to train on")
-        self.episodes = EpisodeTally(len(self.part))
+        self.episodes, self.timing = EpisodeTally(len(self.part), self.part.start), Timing()
         self._running: list[_Group] = []
         """The groups whose episodes the next rollout continues; empty: the environments have to be reset."""
 
     def begin(self) -> None:
         """Have the next rollout begin with new episodes and empty memories."""
         self._running = []
-
-    def prepare(self, state: TrainState) -> None:
-        """Make the environments and compile everything."""
-        rollout, compile_all = self.example(on_one_device(state.learner.policy), state.collector)
-        rollout = joined(rollout, self.programs.mesh)
-        together(compile_all, lambda: self.programs.learn.program(0, state.learner, state.healthy, rollout))
 
     def example(self, policy: ActorCritic, state: GymnasiumCollectorState) -> tuple[Rollout, Callable[[], None]]:
         """Make the environments. Returns a rollout of zeros, and a function that acts once, and so compiles
@@ -190,43 +190,34 @@ class GymnasiumCollector:
         shapes = self.programs.rollout.shapes(packed, collected)
         return jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes), compile_all
 
-    def collect(
-        self, policy: ActorCritic, state: GymnasiumCollectorState, timing: Timing | None = None
-    ) -> tuple[GymnasiumCollectorState, Rollout, dict[str, float]]:
-        """Take ``num_steps`` steps of all environments. Their seconds and those of the policy are added to ``timing``.
-
-        Returns:
-            The next state, the rollout, and metrics of the episodes that finished in it.
-        """
+    def collect(self, policy: ActorCritic, state: GymnasiumCollectorState) -> Collection:
+        """Take ``num_steps`` steps of all environments. Adds their seconds and the policy's to ``timing``."""
         vector_env, policy = self.environments.open(), on_one_device(policy)
-        timing, burn_in = timing or Timing(), self.programs.burn_in
+        timing, burn_in = self.timing, self.programs.burn_in
         groups, self._running = self._running or self._reset(policy, state), []
         packed, noise, key = self._begin(policy, state)
 
         def act(group: _Group, t: int) -> None:
-            started = time.perf_counter()
             group.act(t)
-            acted = time.perf_counter()
+            timing.policy += timing.lap()
             vector_env.send(burn_in + t, group.index)
-            timing.policy += acted - started
-            timing.environment += time.perf_counter() - acted
+            timing.environment += timing.lap()
 
+        timing.lap()
         for group in groups:
             group.begin(packed, noise)
             act(group, 0)
         running = [group.index for group in groups]
         while running:  # the policy does not change, so the order of the groups does not matter
-            started = time.perf_counter()
             group, restarts = groups[vector_env.ready(running)], vector_env.restarts
             has_truncated = vector_env.receive(burn_in + group.t, group.index)
-            received = time.perf_counter()
-            timing.environment += received - started
+            timing.environment += timing.lap()
             group.store_previous()
             if vector_env.restarts != restarts and self.programs.is_recurrent:
                 group.restore_memory()
             if has_truncated:
                 group.bootstrap()
-            timing.policy += time.perf_counter() - received
+            timing.policy += timing.lap()
             if group.t + 1 < self.config.ppo.num_steps:
                 act(group, group.t + 1)
             else:
@@ -235,8 +226,7 @@ class GymnasiumCollector:
         collected = [group.collected() for group in groups]
         rollout = jax.block_until_ready(self.programs.rollout(len(groups), packed, collected))
         finished = self.episodes.add(vector_env.buffer.since(burn_in))
-        numbered = [episode._replace(env=self.part[episode.env]) for episode in finished]
-        of_all = self.peers.agree(numbered, "the episodes of a rollout")
+        of_all = self.peers.agree(finished, "the episodes of a rollout")
         self.episodes.finished = [Episode(*fields) for part in of_all for fields in part]
         self._running = groups
         return GymnasiumCollectorState(key), rollout, self.episodes.metrics()

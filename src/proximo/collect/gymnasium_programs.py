@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from proximo import ppo
 from proximo.collect.devices import divided
-from proximo.collect.learning import fresh_learner, learn, policy_shapes
+from proximo.collect.learning import fresh_learner, inspect, learn, policy_shapes
 from proximo.collect.program_cache import CompiledFunction
 from proximo.config import Config
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
@@ -23,7 +23,6 @@ from proximo.envs.gymnasium.observations import leaves, unflatten
 from proximo.errors import EnvError
 from proximo.math.selection import select
 from proximo.networks import ActorCritic
-from proximo.ppo import diagnostics
 from proximo.ppo.hyperparameters import Hyperparameters
 from proximo.ppo.minibatches import run_burn_in
 from proximo.spaces import ActionSpace, Discrete, MultiDiscrete, components, zeros
@@ -32,11 +31,11 @@ from proximo.types import BurnIn, GymnasiumCollectorState, Memory, Observation, 
 PackedPolicy = tuple[Array, ...]
 """The small arrays of a policy as one vector, then each large array."""
 Leaves = tuple[Any, ...]
-"""The arrays of an observation, with the previous action and reward if the policy observes them; or of noise."""
+"""The arrays of an observation, with the previous action and reward if they are observed; or of noise."""
 Rows = tuple[Leaves, Any, Any]
 """Observation, ``episode_start`` and ``valid`` of several rows of a buffer, T N ...."""
 LARGE = 2**12
-"""An array of so many numbers is a separate argument, which takes 2 µs. Copying it out of the vector takes longer."""
+"""An array of so many numbers is a separate argument, which takes 2 µs: less than copying it."""
 
 
 class Columns(NamedTuple):
@@ -117,10 +116,12 @@ class GymnasiumPrograms:
         def compiled(function: Any) -> CompiledFunction:
             return CompiledFunction(jax.default_matmul_precision(config.run.matmul_precision)(function))
 
-        self.begin, self.run_burn_in = compiled(self._begin), compiled(self._run_burn_in)
-        self.act, self.final_value = compiled(self._act), compiled(self._final_value)
-        self.rollout = compiled(self._rollout)
-        self.learn, self.inspect = compiled(divided(_learn, mesh)), compiled(_inspect)
+        def of_packed(function: Any) -> CompiledFunction:
+            return compiled(lambda packed, *arguments: function(self._unpack(packed), *arguments))
+
+        self.begin, self.act, self.final_value = compiled(self._begin), of_packed(self._act), of_packed(self._final_value)
+        self.run_burn_in, self.rollout = of_packed(self._run_burn_in), of_packed(self._rollout)
+        self.learn, self.inspect = compiled(divided(_learn, mesh)), compiled(inspect)
 
     def _example(self, policy: ActorCritic) -> Columns:
         one = jnp.ones(1, bool)
@@ -166,33 +167,30 @@ class GymnasiumPrograms:
 
         return jax.tree.map(without_padding, self._observed(policy, observation, episode_start)), episode_start, valid
 
-    def _run_burn_in(self, packed: PackedPolicy, memory: Memory, rows: Rows) -> Memory:
+    def _run_burn_in(self, policy: ActorCritic, memory: Memory, rows: Rows) -> Memory:
         """The memory of a group after its burn-in steps, computed with the policy that acts next."""
-        policy = self._unpack(packed)
         return run_burn_in(policy, memory, BurnIn(*self._read(policy, rows)))
 
     def _act(
-        self, packed: PackedPolicy, observation: Leaves, noise: Leaves, memory: Memory, episode_start: Any, valid: Any
+        self, policy: ActorCritic, observation: Leaves, noise: Leaves, memory: Memory, episode_start: Any, valid: Any
     ) -> tuple[Float[Array, "n columns"], Memory]:
         """The packed step of a group, and the memory after it. The flags are None if the policy does not read them."""
-        policy = self._unpack(packed)
         episode_start = jnp.zeros(observation[0].shape[0], bool) if episode_start is None else episode_start
         valid = jnp.ones_like(episode_start) if valid is None else valid
         observed, noises = self._observed(policy, observation, episode_start), jax.tree.unflatten(self._noise, noise)
         columns, memory = self._step(policy, memory, observed, episode_start, valid, noises)
         return jnp.concatenate([x.reshape(x.shape[0], -1).astype(self.dtype) for x in columns], axis=1), memory
 
-    def _final_value(self, packed: PackedPolicy, observation: Leaves, memory: Memory) -> Float[Array, " n"]:
+    def _final_value(self, policy: ActorCritic, observation: Leaves, memory: Memory) -> Float[Array, " n"]:
         """The value of final observations, read with the memory after the step."""
-        policy, never = self._unpack(packed), jnp.zeros(observation[0].shape[0], bool)
+        never = jnp.zeros(observation[0].shape[0], bool)
         return policy.value(memory, self._observed(policy, observation, never), never)
 
-    def _rollout(self, packed: PackedPolicy, groups: Sequence[Collected]) -> Rollout:
-        """The rollout of all groups. The B+T+1 rows of a buffer are the burn-in, the steps, and what follows them."""
+    def _rollout(self, policy: ActorCritic, groups: Sequence[Collected]) -> Rollout:
+        """The rollout of all groups. The B+T+1 rows of a buffer are burn-in, steps, and what follows."""
         stacked = [group._replace(memories=jax.tree.map(lambda *m: jnp.stack(m), *group.memories)) for group in groups]
         rows, steps, results, memories = jax.tree.map(lambda *x: jnp.concatenate(x, axis=1), *stacked)
-        policy, start = self._unpack(packed), self.burn_in
-        read = self._read(policy, rows)
+        read, start = self._read(policy, rows), self.burn_in
         burn_in, (observation, episode_start, valid), last = (
             jax.tree.map(lambda x, part=part: x[part], read) for part in (slice(start), slice(start, -1), -1)
         )
@@ -230,8 +228,3 @@ def _learn(
 ) -> tuple[ppo.LearnerState, Bool[Array, ""], PackedMetrics]:
     learner, healthy, metrics = learn(state, healthy, rollout)
     return learner, healthy, PackedMetrics(jnp.stack(list(metrics.values())), tuple(metrics))
-
-
-def _inspect(before: ppo.LearnerState, learned: ActorCritic, rollout: Rollout) -> dict[str, Any]:
-    """The quantities of a rollout and of the policy that has learned from it, for histograms."""
-    return {**diagnostics.learned_from(before, rollout), "ratios": diagnostics.ratios(before, learned, rollout)}

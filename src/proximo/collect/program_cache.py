@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from proximo.collect.devices import numbers_of
 from proximo.config import Config, custom_settings, to_mapping
 from proximo.config.custom import Custom, resolve
 from proximo.envs import Environment, GymnasiumEnvironment
@@ -73,9 +74,8 @@ def environment_key(env: Environment) -> Hashable:
 
 
 def _number_key(number: Any) -> Hashable:
-    is_random_key = isinstance(number, jax.Array) and jax.numpy.issubdtype(number.dtype, jax.dtypes.prng_key)
-    x = np.asarray(jax.random.key_data(number) if is_random_key else number)
-    return is_random_key, x.dtype.name, x.shape, x.tobytes()
+    x = numbers_of(number) if isinstance(number, jax.Array) else np.asarray(number)
+    return str(getattr(number, "dtype", x.dtype)), x.shape, x.tobytes()
 
 
 def program_key(config: Config, env: Environment, stacked: bool, mesh: Mesh | None) -> Hashable:
@@ -85,7 +85,7 @@ def program_key(config: Config, env: Environment, stacked: bool, mesh: Mesh | No
     of_env = (env.observation_space, env.action_space) if is_gymnasium else (environment_key(env), config.updates_per_call)
     mapping = to_mapping(config)
     del mapping["ppo"], mapping["run"]  # StaticSettings has those of ``ppo`` that matter.
-    # The objects and not their names: a class that was defined again, for example in a notebook, is another one.
+    # The objects and not their names: a class that a notebook has defined again is another one.
     custom = tuple((name, Custom(resolve(name, value, ()))) for name, value in custom_settings(config).items())
     text = json.dumps(mapping, sort_keys=True, default=repr)
     return "programs", of_env, stacked, mesh, custom, StaticSettings.of(config), config.run.matmul_precision, text

@@ -22,7 +22,7 @@ from jaxtyping import Array, Key
 
 from proximo.collect.devices import on_one_device
 from proximo.collect.episode_tally import Episode
-from proximo.collect.gymnasium_collector import GymnasiumCollector, Timing
+from proximo.collect.gymnasium_collector import Collection, GymnasiumCollector, Timing
 from proximo.collect.gymnasium_programs import GymnasiumPrograms
 from proximo.config import Config, override
 from proximo.custom_code import custom_code_errors
@@ -60,7 +60,7 @@ class RolloutActor:
         self._restarts = 0
 
     def _open(self) -> GymnasiumCollector:
-        """The collector, made by the first call: Ray reports exceptions of constructors without their cause."""
+        """The collector, made by the first call: Ray reports errors of constructors without their cause."""
         if self._collector is None:
             pickled, path, part = self._made_with
             prepare_jax()
@@ -74,7 +74,8 @@ class RolloutActor:
     def run(self, policy: list[np.ndarray], key: np.ndarray, begins: bool | None) -> RolloutPart:
         """Collect a rollout of the policy with these arrays. ``begins`` is whether new episodes begin; with
         None, the environments are made, the programs compiled, and a rollout of zeros is returned."""
-        collector, timing = self._open(), Timing()
+        collector = self._open()
+        collector.timing = timing = Timing()
         actor_critic = jax.tree.unflatten(jax.tree.structure(collector.programs.policy), map(jnp.asarray, policy))
         state = GymnasiumCollectorState(jax.random.wrap_key_data(jnp.asarray(key)))
         is_alone = collector.env.make is None  # workers have time limits of their own
@@ -85,7 +86,7 @@ class RolloutActor:
             else:
                 if begins:
                     collector.begin()
-                _, rollout, _ = collector.collect(actor_critic, state, timing)
+                _, rollout, _ = collector.collect(actor_critic, state)
         fields = {**vars(rollout), "burn_in_steps": rollout.burn_in_steps and vars(rollout.burn_in_steps)}
         messages, self._warnings[:] = list(self._warnings), []
         before, self._restarts = self._restarts, collector.environments.restarts
@@ -227,16 +228,14 @@ class RayCollector(GymnasiumCollector):
     def example(self, policy: ActorCritic, state: GymnasiumCollectorState) -> tuple[Rollout, Callable[[], None]]:
         return self._run(policy, state.key, None)[0], lambda: None  # the actors have compiled
 
-    def collect(
-        self, policy: ActorCritic, state: GymnasiumCollectorState, timing: Timing | None = None
-    ) -> tuple[GymnasiumCollectorState, Rollout, dict[str, float]]:
+    def collect(self, policy: ActorCritic, state: GymnasiumCollectorState) -> Collection:
         """As ``GymnasiumCollector.collect``. The mean seconds of environments and policy in an actor are added to ``timing``."""
         rollout, key, parts = self._run(on_one_device(policy), state.key, self._begins)
         self._begins = False
         self.episodes.finished = [episode for part in parts for episode in part.finished]
-        if timing is not None:
-            timing.environment += float(np.mean([part.timing.environment for part in parts]))
-            timing.policy += float(np.mean([part.timing.policy for part in parts]))
+        for part in parts:
+            self.timing.environment += part.timing.environment / len(parts)
+            self.timing.policy += part.timing.policy / len(parts)
         return GymnasiumCollectorState(key), rollout, self.episodes.metrics()
 
     def _run(
@@ -306,7 +305,7 @@ def connect() -> Any:
         else:
             threading.Event().wait()
 
-    # On Linux, Ray ends with the thread that started it. In the main thread, it would replace signal handlers.
+    # On Linux, Ray ends with the thread that started it. The main thread would lose its signal handlers.
     threading.Thread(target=work, daemon=True).start()
     try:
         connecting.result()

@@ -4,8 +4,7 @@ Every process runs the same training on its own devices, and all devices form on
 run directory. ``join`` connects the processes, ``current`` returns them.
 """
 
-from proximo.lazy_exports import lazy_exports
+from proximo.processes.joining import join
+from proximo.processes.peers import Peers, current
 
-__getattr__, __dir__ = lazy_exports(__name__, __file__)
-LAUNCHER = "PROXIMO_LAUNCHER"
-"""The environment variable with the process id of ``proximo launch``, with which its processes end."""
+__all__ = ["Peers", "current", "join"]

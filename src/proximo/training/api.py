@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import json
 import re
 import shlex
 import sys
@@ -16,8 +15,8 @@ from typing import Any, Unpack
 from proximo.checks import check_before_training
 from proximo.collect.devices import with_device_number
 from proximo.collect.environment import environment, evaluation_during_training
-from proximo.collect.policy_check import check_policy
-from proximo.config import Config, override, to_flat
+from proximo.collect.learning import check_policy
+from proximo.config import LEAVES, Config, from_mapping, override, text_of, to_mapping
 from proximo.config.loading import changed_for_resume, resume_warnings, with_given
 from proximo.config.typed_settings import ResumeSettings, Settings
 from proximo.errors import ConfigError, TrainingError
@@ -77,46 +76,42 @@ def train(
         TrainingError: NaN or infinity, or a failing environment, ends the training.
     """
     peers = current()
-    with peers.failing_together():
+    with peers.failing_together(), contextlib.ExitStack() as stack:
         config = settings_of(env, config, preset, settings)
         of_seeds = callbacks_of_seeds(callbacks, config, config.run.seeds)
-        with showing_progress(reporter, progress, Reporter()) as shown:
-            return _train(config, of_seeds, shown, peers)
+        reporter = stack.enter_context(showing_progress(reporter, progress, Reporter()))
+        runs_dir = Path(config.run.runs_dir).absolute()  # now, because an environment may change the working folder
+        prepare_jax(config.shares_program)
+        config = _agreed(config, peers)
+        made = environment(config)
+        evaluation = evaluation_during_training(config, made)
+        policy = check_policy(made, config)  # before a directory is made
+        for warning in check_before_training(made, config, policy, evaluation):
+            reporter.warned(warning)
+        backend = make_backend(config, made, config.run.seeds > 1 and stacks_seeds(config, made), evaluation)
+        seeds = range(config.run.seed, config.run.seed + config.run.seeds)
+        configs = {f"seed-{seed}" if len(seeds) > 1 else ".": override(config, {"seed": seed, "seeds": 1}) for seed in seeds}
 
+        def fill(folder: Path) -> None:
+            for name, seed_config in configs.items():
+                run_directory.write_start_files(folder / name, seed_config, shlex.join(sys.argv), system_info())
 
-def _train(config: Config, callbacks: list[SeedCallbacks], reporter: Reporter, peers: Peers) -> list[Result]:
-    runs_dir = Path(config.run.runs_dir).absolute()  # now, because an environment may change the working folder
-    check_trackers(config.run.track)
-    prepare_jax(config.shares_program)
-    config = with_device_number(config)
-    peers.check_equal(lambda: _shared_values(config))
-    made = environment(config)
-    evaluation = evaluation_during_training(config, made)
-    policy = check_policy(made, config)  # before a directory is made
-    for warning in check_before_training(made, config, policy, evaluation):
-        reporter.warned(warning)
-    backend = make_backend(config, made, config.run.seeds > 1 and stacks_seeds(config, made), evaluation)
-    seeds = range(config.run.seed, config.run.seed + config.run.seeds)
-    configs = {f"seed-{seed}" if len(seeds) > 1 else ".": override(config, {"seed": seed, "seeds": 1}) for seed in seeds}
-
-    def fill(folder: Path) -> None:
-        for name, seed_config in configs.items():
-            run_directory.write_start_files(folder / name, seed_config, shlex.join(sys.argv), system_info())
-
-    create = functools.partial(run_directory.create, runs_dir, config.env.id, config.run.name, fill)
-    parent = Path(peers.from_first(lambda: str(create()), "the run directory"))
-    runs = [SeedRun(seed_config, parent / name) for name, seed_config in configs.items()]
-    with contextlib.ExitStack() as locks:
+        create = functools.partial(run_directory.create, runs_dir, config.env.id, config.run.name, fill)
+        parent = Path(peers.from_first(lambda: str(create()), "the run directory"))
         for name in configs if peers.is_first else ():
-            locks.enter_context(RunLock(parent / name))
-        return _train_seeds(backend, runs, callbacks, reporter, parent)
+            stack.enter_context(RunLock(parent / name))
+        runs = [SeedRun(seed_config, parent / name) for name, seed_config in configs.items()]
+        return _train_seeds(backend, runs, of_seeds, reporter, parent)
 
 
-def _shared_values(config: Config) -> dict[str, Any]:
-    """What must be the same in all processes that train together: settings and versions, by name."""
-    settings = to_flat(config)
-    text = re.sub(" at 0x[0-9a-f]+", "", json.dumps(settings, default=repr))  # addresses of objects
-    return {**json.loads(text), **exact_versions()}
+def _agreed(config: Config, peers: Peers) -> Config:
+    """``config`` with a number of devices. Raises ``ConfigError`` if there is no such tracker, or if settings and
+    versions differ between processes that train together."""
+    check_trackers(config.run.track)
+    config = with_device_number(config)
+    values = {leaf.name: re.sub(" at 0x[0-9a-f]+", "", text_of(leaf.value_in(config))) for leaf in LEAVES.values()}
+    peers.check_equal(lambda: {**values, **exact_versions()})
+    return config
 
 
 def settings_of(env: Any, config: Config | None, preset: bool, settings: Mapping[str, Any]) -> Config:
@@ -174,50 +169,43 @@ def resume(
     """
     given = {**settings, **({"id": env} if env else {})}
     peers = current()
-    with showing_progress(reporter, progress, Reporter()) as shown, peers.failing_together(), contextlib.ExitStack() as locks:
+    with showing_progress(reporter, progress, Reporter()) as reporter, peers.failing_together(), contextlib.ExitStack() as locks:
 
-        def find() -> tuple[str, run_lookup.Which]:
+        def find() -> tuple[str, run_lookup.Which, list[tuple[str, Any]]]:
             path, which = run_lookup.find_run(str(run), Path(runs_dir), with_zoo=False)
             path = path.absolute()  # an environment may change the working folder
             # Before anything is read, because another process may still write.
             for run_dir in seed_run_dirs(path) or [path]:
                 locks.enter_context(RunLock(run_dir))
-            return str(path), which
+            run_dirs = resuming.not_ended(seed_run_dirs(path), reporter) or [path]
+            return str(path), which, [(str(each), to_mapping(run_directory.read_config(each))) for each in run_dirs]
 
-        path, which = peers.from_first(find, "the run")
-        return _resume(Path(path), which, given, shown, callbacks, peers)
-
-
-def _resume(
-    path: Path, which: run_lookup.Which, settings: Mapping[str, Any], reporter: Reporter, callbacks: Sequence[Any], peers: Peers
-) -> list[Result]:
-    """Resume the run at ``path``, which only process 0 reads."""
-    run_dirs, before = resuming.stored_settings(path, reporter, peers)
-    changed = [changed_for_resume(config, settings) for config in before]
-    prepare_jax(override(changed[0], {"seeds": len(run_dirs)}).shares_program)
-    if peers.count > 1:  # they use all their devices, also if the run used others before
-        changed = [override(config, {"devices": "all"}) for config in changed]
-    configs = [with_device_number(config) for config in changed]
-    config = configs[0]
-    peers.check_equal(lambda: _shared_values(config))
-    check_trackers(config.run.track)
-    resuming.check_shared_settings(path, configs)
-    env = environment(config)
-    stacked = len(run_dirs) > 1 and stacks_seeds(config, env)
-    library = config.env.id.partition(":")[0]
-    changes = system_differences(run_dirs[0], library, stacked) if peers.is_first else ()
-    for warning in (*resume_warnings(before[0], config), *changes):
-        reporter.warned(warning)
-    runs = resuming.starts(run_dirs, configs, which, stacked, reporter, peers)
-    together = len(seed_run_dirs(path)) or len(seed_run_dirs(path.parent)) if stacks_seeds(config, env) else 0
-    if together > len(runs):
-        reporter.warned(
-            f"{together} seeds were trained in one program before, and {len(runs)} now: the last bits may differ from the "
-            "uninterrupted run's."
-        )
-    of_seeds = callbacks_of_seeds(callbacks, config, len(runs))
-    backend = make_backend(override(config, {"seeds": len(runs)}), env, stacked)
-    return _train_seeds(backend, runs, of_seeds, reporter, path)
+        found, which, stored = peers.from_first(find, "the run")
+        path, run_dirs = Path(found), [Path(name) for name, _ in stored]  # which only process 0 reads
+        before = [from_mapping(mapping, Config(), found) for _, mapping in stored]
+        # Several processes use all their devices, also if the run used others before.
+        devices = {"devices": "all"} if peers.count > 1 else {}
+        changed = [override(changed_for_resume(config, given), devices) for config in before]
+        prepare_jax(override(changed[0], {"seeds": len(run_dirs)}).shares_program)
+        configs = [_agreed(config, peers) for config in changed]
+        config = configs[0]
+        resuming.check_shared_settings(path, configs)
+        made = environment(config)
+        stacked = len(run_dirs) > 1 and stacks_seeds(config, made)
+        library = config.env.id.partition(":")[0]
+        changes = system_differences(run_dirs[0], library, stacked) if peers.is_first else ()
+        for warning in (*resume_warnings(before[0], config), *changes):
+            reporter.warned(warning)
+        runs = resuming.starts(run_dirs, configs, which, stacked, reporter, peers)
+        together = len(seed_run_dirs(path)) or len(seed_run_dirs(path.parent)) if stacks_seeds(config, made) else 0
+        if together > len(runs):
+            reporter.warned(
+                f"{together} seeds were trained in one program before, and {len(runs)} now: the last bits may differ from the "
+                "uninterrupted run's."
+            )
+        of_seeds = callbacks_of_seeds(callbacks, config, len(runs))
+        backend = make_backend(override(config, {"seeds": len(runs)}), made, stacked)
+        return _train_seeds(backend, runs, of_seeds, reporter, path)
 
 
 def _train_seeds(
@@ -234,7 +222,7 @@ def _train_seeds(
     how_to_continue = f"Go on with: {peers.how_to_resume(path)}"
     on_exit = functools.partial(reporter.exiting, f"Stopped at once. {how_to_continue}")
     with (
-        Interrupts(reporter.stopping, reporter.owns_process, on_exit, peers.watchdog.request) as interrupts,
+        Interrupts(reporter.stopping, reporter.owns_process, on_exit, peers.request) as interrupts,
         contextlib.closing(backend),
     ):
         for i in range(0, len(runs), size):
@@ -244,9 +232,11 @@ def _train_seeds(
                 results = [dataclasses.replace(result, interrupted=requested) for result in results]
                 break
             training = _train_together(backend, runs[i : i + size], interrupts, reporter, path)
-            arguments = backend.compile_seconds, training.interrupted, size
-            results += [run.result(*arguments) for run in training.seed_runs if run.failure is None]
-            failures += [run.failure for run in training.seed_runs if run.failure is not None]
+            for run in training.seed_runs:
+                if run.failure is None:
+                    results.append(run.result(backend.compile_seconds, training.interrupted, size))
+                else:
+                    failures.append(run.failure)
             if training.interrupted is not None:
                 break
     if results:

@@ -26,7 +26,6 @@ from proximo.networks import ActorCritic
 from proximo.ppo import make_hyperparameters
 from proximo.processes.peers import Peers, current
 from proximo.storage.checkpoint import POLICY, Checkpoint
-from proximo.threads import together
 from proximo.tracking.histograms import Histogram
 from proximo.types import Observation, TrainState, add_steps
 
@@ -52,7 +51,6 @@ class Backend(abc.ABC):
         self.num_devices = 1 if mesh is None else mesh.size
         """Devices that ``advance`` computes on. Everything else is computed on one."""
         self.compile_seconds = 0.0  # seconds that ``prepare`` has taken so far
-        self._is_closed = False
         self.evaluation = evaluation or evaluation_during_training(config, env)
         run, part, self._evaluator = config.run, (self.peers.index, self.peers.count), None
         if run.eval_episodes:
@@ -62,16 +60,16 @@ class Backend(abc.ABC):
     def peers(self) -> Peers:
         return current()
 
+    @functools.cached_property
     def template(self) -> TrainState:
         """Shapes and types of the state of one seed. A checkpoint is loaded into it."""
         return jax.eval_shape(lambda: self.collector.init(jax.random.key(0)))
 
     def restore(self, saved: Checkpoint) -> TrainState:
         """The state of one seed in a checkpoint. Hyperparameters, and what is not saved, are as in a new training."""
-        template = self.template()
         if not saved.policy_only:
-            return self._with_settings(saved.restore(template))
-        policy = saved.restore(template.learner.policy, part=POLICY)
+            return self._with_settings(saved.restore(self.template))
+        policy = saved.restore(self.template.learner.policy, part=POLICY)
         # Earlier trainings, with other hyperparameters, may share the collector.
         key, hyperparameters = jax.random.key(self.config.run.seed), make_hyperparameters(self.config.ppo)
         state = jax.jit(self.collector.init)(key, hyperparameters)
@@ -120,24 +118,17 @@ class Backend(abc.ABC):
     def prepare(self, make_state: Callable[[], TrainState], num_seeds: int = 1) -> TrainState:
         """At the same time compile, open the environments and ``make_state()`` of ``num_seeds`` seeds."""
         started = time.monotonic()
-        # In this order: the program that trains takes longest to compile.
-        *_, state = together(*self._preparations(num_seeds), make_state)
-        if not self._is_closed:  # after an interruption, nothing may be opened
-            self._finish_preparing(state)
+        state = self._prepare(make_state, num_seeds)
         return_freed_memory()  # what compiling has freed
         self.compile_seconds += time.monotonic() - started
         return state
 
     @abc.abstractmethod
-    def _preparations(self, num_seeds: int) -> list[Callable[[], Any]]:
-        """What ``prepare`` can do before it has a state."""
+    def _prepare(self, make_state: Callable[[], TrainState], num_seeds: int) -> TrainState: ...
 
-    def _compile_evaluation(self, policy: ActorCritic) -> None:
+    def _compile_evaluation(self) -> None:
         if self._evaluator is not None and self.num_devices == 1:  # on several, the policy has another place
-            self._evaluator.compile(policy)
-
-    def _finish_preparing(self, state: TrainState) -> None:  # noqa: B027 (empty on purpose)
-        """What ``prepare`` can do only with the state."""
+            self._evaluator.compile(self.template.learner.policy)
 
     @abc.abstractmethod
     def advance(self, state: TrainState, num_updates: int) -> tuple[TrainState, dict[str, np.ndarray]]:
@@ -152,13 +143,9 @@ class Backend(abc.ABC):
         """An observation [1, ...] of one seed, whose ``state`` ``advance`` has returned; None without one."""
 
     @abc.abstractmethod
-    def inspect_before(self, state: TrainState) -> Any:
-        """Prepare histograms of the next update. Returns what ``inspect_after`` needs."""
-
-    @abc.abstractmethod
-    def inspect_after(self, state: TrainState, seen: Any) -> list[dict[str, Histogram]]:
-        """The histograms of the single update that led to ``state``, for each of the ``filled`` seeds; an
-        empty list if the update was cut short. ``seen`` is what ``inspect_before`` returned."""
+    def inspect(self, before: TrainState, after: TrainState) -> list[dict[str, Histogram]]:
+        """The histograms of the single update from ``before`` to ``after``, for each of the ``filled`` seeds;
+        an empty list if the update was cut short."""
 
     def evaluate(self, policy: ActorCritic, seed: int, stream: int, episodes: int | None = None) -> Episodes:
         """Play ``eval_episodes`` greedy episodes on environment seeds that follow from ``seed`` and ``stream`` alone, or fewer
@@ -189,7 +176,6 @@ class Backend(abc.ABC):
         return ""
 
     def close(self) -> None:
-        self._is_closed = True
         if self._evaluator is not None:
             self._evaluator.close()
 

@@ -18,6 +18,7 @@ from proximo.evaluation.episodes import MAX_STEPS, SELECTION_STREAM, Episodes
 from proximo.networks import ActorCritic
 from proximo.rendering.pictures import observation_images, reads_images
 from proximo.tracking.tracker import Image
+from proximo.training.backend import copy_of
 from proximo.training.callbacks import Evaluation, Info
 from proximo.training.interrupts import together
 from proximo.training.non_finite import first_non_finite, non_finite_message
@@ -103,7 +104,7 @@ class Histograms(Event):
 
     def __init__(self, training: Training):
         super().__init__(training)
-        self.every, self._seen = training.config.histograms_every, None
+        self.every, self._before = training.config.histograms_every, None
 
     def next_after(self, update: int) -> float:
         return update + 1 if self._inspects_after(update) else super().next_after(update + 1) - 1
@@ -112,15 +113,15 @@ class Histograms(Event):
         return bool(self.every) and (update + 1) % self.every == 0
 
     def is_due(self, update: int) -> bool:
-        return self._seen is not None
+        return self._before is not None
 
     def before_call(self, now: Snapshot) -> None:
         if self._inspects_after(now.update):
-            self._seen = self.training.shared_call(self.backend.inspect_before, now.state)
+            self._before = self.training.shared_call(copy_of, now.state) if self.backend.donates else now.state
 
     def on_update(self, now: Snapshot) -> None:
-        seen, self._seen = self._seen, None
-        of_seeds = self.training.shared_call(self.backend.inspect_after, now.state, seen)
+        before, self._before = self._before, None
+        of_seeds = self.training.shared_call(self.backend.inspect, before, now.state)
         for seed_run, histograms in zip(self.seed_runs, of_seeds, strict=False):
             if seed_run.is_active:
                 seed_run.trackers.write(now.step, histograms)

@@ -100,7 +100,7 @@ class Training:
 
     def _start(self, make_state: Callable[[], TrainState], step: int) -> Snapshot:
         update = step // self.config.batch_size
-        self.peers.watchdog.prepare(self.interrupts.request, self._how_to_resume())
+        self.peers.prepare(self.interrupts.request, self._how_to_resume())
         self.saver.saved_at = update or -1
         self.reporter.seeds_started([seed_run.run_dir for seed_run in self.seed_runs if seed_run.run_dir is not None], step)
         self.reporter.compiling()
@@ -167,12 +167,12 @@ class Training:
         return "" if self.path is None else f"Go on with: {self.peers.how_to_resume(self.path)}"
 
     def _leave(self) -> NoReturn:
-        """End the process, in which a call still runs, or if it has other work, raise ``KeyboardInterrupt``."""
+        """End the process, in which a call still runs; if it has other work, raise ``KeyboardInterrupt``."""
         with contextlib.suppress(ProximoError):  # of a checkpoint that another thread writes
             self.saver.finish()
         message = self._stop_message(max(self.saver.saved_at, 0))
         self.reporter.stopped(message)
-        self.peers.watchdog.linger()
+        self.peers.linger()
         if not self.interrupts.owns_process:
             raise KeyboardInterrupt
         for seed_run in self.seed_runs:

@@ -1,6 +1,6 @@
-"""What a resume does before it trains: choose the checkpoints, restore them, and remove what was written after them.
+"""What a resume does before it trains: choose checkpoints, restore them, remove what was written later.
 
-``api._resume`` calls these functions in order. ``config.loading.changed_for_resume`` checks changed settings,
+``api.resume`` calls these functions in order. ``config.loading.changed_for_resume`` checks changed settings,
 ``storage.checkpoint.load`` checks the hashes of files, ``storage.run_directory.check_settings`` that the
 fixed settings are unchanged, and ``Checkpoint.restore`` the names, shapes and types of arrays.
 """
@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from proximo.collect.devices import from_first
-from proximo.config import Config, from_mapping, to_flat, to_mapping
+from proximo.config import LEAVES, Config, text_of
 from proximo.config.loading import RESUMABLE
 from proximo.config.schema import WORKER_SETTINGS
 from proximo.errors import CheckpointError, ConfigError, RunDirectoryError
 from proximo.processes.peers import Peers
 from proximo.storage import checkpoint, run_directory, run_lookup
-from proximo.storage.named_folders import seed_run_dirs
 from proximo.storage.run_directory import FAILURE, HISTOGRAMS, METRICS, STOPPED
 from proximo.storage.save_run import finish
 from proximo.tracking.json_lines import truncate_after
@@ -39,36 +38,20 @@ MAY_DIFFER = {
 """Settings in which the seeds of a group may differ. Settings of speed are taken from the first seed."""
 
 
-def stored_settings(path: Path, reporter: Reporter, peers: Peers) -> tuple[list[Path], list[Config]]:
-    """The run directories and the settings of the seeds of the run at ``path`` that have not ended."""
-
-    def read() -> list[Any]:
-        run_dirs = _not_ended(seed_run_dirs(path), reporter) or [path]
-        return [(str(run_dir), to_mapping(run_directory.read_config(run_dir))) for run_dir in run_dirs]
-
-    run_dirs, settings = zip(*peers.from_first(read, "the settings of the run"), strict=True)
-    return list(map(Path, run_dirs)), [from_mapping(mapping, Config(), str(path)) for mapping in settings]
-
-
-def _not_ended(run_dirs: list[Path], reporter: Reporter) -> list[Path]:
+def not_ended(run_dirs: list[Path], reporter: Reporter) -> list[Path]:
     """The seeds of a group that neither NaN or infinity nor a callback has ended. NaN would come again at the
     same step; an environment that failed may have been mended."""
-
-    def marked(name: str, beginning: str = "") -> list[Path]:
-        return [
-            run_dir for run_dir in run_dirs if (run_dir / name).exists() and (run_dir / name).read_text().startswith(beginning)
-        ]
-
-    failed = marked(FAILURE, NON_FINITE)
-    stopped = [run_dir for run_dir in marked(STOPPED) if run_dir not in failed]
-    for ended, how, more in (
-        (failed, "failed", f"{FAILURE} has the reason"),
-        (stopped, "stopped by a callback", f"{STOPPED} has the step"),
-    ):
-        if ended:
-            names = ", ".join(run_dir.name for run_dir in ended)
-            reporter.warned(f"not resumed, because {how}: {names} ({more}). A seed is resumed by its own name.")
-    left = [run_dir for run_dir in run_dirs if run_dir not in failed + stopped]
+    left = []
+    for run_dir in run_dirs:
+        failure, stopped = run_dir / FAILURE, run_dir / STOPPED
+        if failure.exists() and failure.read_text().startswith(NON_FINITE):
+            why = f"it failed ({FAILURE} has the reason)"
+        elif stopped.exists():
+            why = f"a callback has stopped it ({STOPPED} has the step)"
+        else:
+            left.append(run_dir)
+            continue
+        reporter.warned(f"{run_dir.name} is not resumed, because {why}. A seed is resumed by its own name.")
     if run_dirs and not left:
         raise CheckpointError(
             f"Every seed of {run_dirs[0].parent} has failed or was stopped: resume one of them by its own name."
@@ -77,9 +60,9 @@ def _not_ended(run_dirs: list[Path], reporter: Reporter) -> list[Path]:
 
 
 def check_shared_settings(path: Path, configs: Sequence[Config]) -> None:
-    """Raise ``ConfigError`` if the seeds of a group differ in a setting that their training can have only once."""
-    first, *others = map(to_flat, configs)
-    differing = [n for n, x in first.items() if n not in MAY_DIFFER and any(repr(other[n]) != repr(x) for other in others)]
+    """Raise ``ConfigError`` if seeds of a group differ in a setting that their training has only once."""
+    shared = [leaf for leaf in LEAVES.values() if leaf.name not in MAY_DIFFER]
+    differing = [leaf.name for leaf in shared if len({text_of(leaf.value_in(config)) for config in configs}) > 1]
     if differing:
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in differing)
         remedy = f", or give {flags} for all" if RESUMABLE.issuperset(differing) else ""
@@ -104,18 +87,17 @@ def starts(
                 finish(run_dir)
             found.append(_start(run_dir, config, which, reporter))
         left = [run for run in found if not _is_complete(run)]
+        if not left:
+            path, step = run_dirs[0] if len(run_dirs) == 1 else run_dirs[0].parent, min(run.step for run in found)
+            raise ConfigError(f"{path} is complete at step {step}: give a larger --total-steps to continue.")
         if stacked and len({run.step if run.saved else None for run in left}) > 1:
             first = min(run.step for run in left)
             left = [_earlier(run, first, reporter) for run in left]
-        found[:] = left or found
+        found[:] = left
         return [(run_dirs.index(run.folder), run.step, run.info) for run in found]
 
     every = peers.from_first(find, "the checkpoints")
-    runs = [SeedRun(configs[i], run_dirs[i], step, info) for i, step, info in every]
-    if all(map(_is_complete, runs)):
-        path = run_dirs[0] if len(run_dirs) == 1 else run_dirs[0].parent
-        raise ConfigError(f"{path} is complete at step {min(run.step for run in runs)}: give a larger --total-steps to continue.")
-    return found or runs
+    return found or [SeedRun(configs[i], run_dirs[i], step, info) for i, step, info in every]
 
 
 def _start(run_dir: Path, config: Config, which: run_lookup.Which, reporter: Reporter) -> SeedRun:
@@ -153,7 +135,7 @@ def _is_complete(run: SeedRun) -> bool:
 
 def restore(backend: Backend, run: SeedRun, reporter: Reporter) -> TrainState:
     """The state of the checkpoint of ``run``, whose callbacks get their saved state."""
-    state = from_first(backend.restore(run.saved) if run.saved else None, backend.template())
+    state = from_first(backend.restore(run.saved) if run.saved else None, backend.template)
     if run.saved and run.saved.policy_only:
         reporter.warned(f"{run.saved.path} has only the policy: optimizer, environments and random keys start anew.")
     if warning := run.callbacks.restore((run.info or {}).get("callbacks", [])):

@@ -18,7 +18,7 @@ from proximo.training.backend import Backend
 
 def run_summary(backend: Backend) -> dict[str, Any]:
     """Spaces, network, number of parameters, batch and device, in words. It compiles nothing."""
-    config, env, policy = backend.config, backend.env, backend.template().learner.policy
+    config, env, policy = backend.config, backend.env, backend.template.learner.policy
     all_sizes, of_normalizer = (sum(leaf.size for leaf in jax.tree.leaves(tree)) for tree in (policy, policy.normalizer))
     ppo, batch = config.ppo, config.batch_size
     sequences = f", sequences of {config.sequence_length}" if config.network.remembers else ""

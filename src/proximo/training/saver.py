@@ -89,28 +89,23 @@ class Saver(Event):
         return True
 
     def _write_all(self, writers: list[Callable[[], None]], update: int, evaluations: list[Any]) -> None:
-        failures: list[CheckpointError] = []
+        """Call all ``writers``, and retry each for ``RETRY_SECONDS``: a disk may be full only briefly."""
+        failures, failing_since = list[CheckpointError](), None
         while writers:
             try:
-                self._with_retries(writers.pop(0))  # what is written is freed
+                writers[0]()
             except CheckpointError as error:
+                if failing_since is None:
+                    failing_since = time.monotonic()
+                    with contextlib.suppress(OSError):
+                        self.reporter.warned(f"{error} Retrying for {RETRY_SECONDS:.0f} s.")
+                if not self._is_unwritable and time.monotonic() - failing_since <= RETRY_SECONDS:
+                    time.sleep(RETRY_PAUSE_SECONDS)
+                    continue
+                self._is_unwritable = True  # what is saved after this failure is tried once
                 failures.append(error)
+            failing_since = None
+            del writers[0]  # what is written is freed
         if failures:
             raise failures[0]
         self.saved_at, self._saved_evaluations = update, evaluations
-
-    def _with_retries(self, write: Callable[[], None]) -> None:
-        """Retry for ``RETRY_SECONDS`` if that fails: the disk may be full only briefly."""
-        began = None
-        while True:
-            try:
-                return write()
-            except CheckpointError as error:
-                if began is None:
-                    began = time.monotonic()
-                    with contextlib.suppress(OSError):
-                        self.reporter.warned(f"{error} Retrying for {RETRY_SECONDS:.0f} s.")
-                if self._is_unwritable or time.monotonic() - began > RETRY_SECONDS:
-                    self._is_unwritable = True  # what is saved after this failure is tried once
-                    raise
-                time.sleep(RETRY_PAUSE_SECONDS)

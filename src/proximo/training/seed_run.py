@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,10 +106,11 @@ class SeedRun:
         self.writes = False
         self.trackers: Tracker = NoTracker()  # receives its rows, histograms and clips
         self.window = MetricsWindow()  # metrics of the updates since the last row
-        self.best: dict[str, float] | None = (info or {}).get("best")
-        self.last_evaluation: dict[str, Any] | None = (info or {}).get("evaluation")
+        found = info or {}
+        self.best: dict[str, float] | None = found.get("best")
+        self.last_evaluation: dict[str, Any] | None = found.get("evaluation")
         self.evaluation_seconds = 0.0  # of this session
-        self.evaluation_steps = int((info or {}).get("evaluation_steps", 0))
+        self.evaluation_steps = int(found.get("evaluation_steps", 0))
         """Environment steps of all evaluations before the end."""
         self.failure: TrainingError | None = None  # the error, if NaN or infinity has ended the seed
         self.stopped_at: int | None = None  # the step at which one of its callbacks has stopped it
@@ -144,9 +144,9 @@ class SeedRun:
 
     def mark(self, name: str, text: str) -> None:
         """Write how the seed has ended into the file ``name`` of its run directory."""
-        if self.run_dir and self.writes:
+        if self.writes:
             with contextlib.suppress(OSError):  # for example a full disk; the reporter shows the reason anyway
-                write_atomic(self.run_dir / name, text)
+                write_atomic(self.folder / name, text)
 
     def record(self, metrics: dict[str, np.ndarray], step: int) -> None:
         """Add the metrics of the last call, which began at ``step``, and write the rows that they fill."""
@@ -161,7 +161,7 @@ class SeedRun:
                 self.write_window(step + begun * self.config.batch_size, self.calls.last_updates - begun)
 
     def write_window(self, step: int, later: int = 0) -> None:
-        """Write one row for the updates in the window, if any. The last call did ``later`` updates after them."""
+        """Write one row for the updates in the window, if any. The last call did ``later`` more after them."""
         if len(self.window):
             seconds = self.calls.seconds - later * self.calls.last_seconds_per_update
             steps = self.calls.steps - later * self.config.batch_size
@@ -191,20 +191,21 @@ class SeedRun:
         if self.callbacks.objects:
             info["callbacks"] = self.callbacks.state()
         best = int(self.best["step"]) if self.best else None
-        return functools.partial(self._write_checkpoint, step, encode(step, state, info, render_config(self.config)), best)
+        files, folder = encode(step, state, info, render_config(self.config)), self.folder / "checkpoints"
 
-    def _write_checkpoint(self, step: int, files: dict[str, bytes], best: int | None) -> None:
-        folder = self.folder / "checkpoints"
-        self.trackers.flush()  # a resume continues from this step, so every tracker must have its rows
-        checkpoint.write(folder, step, files)
-        try:
-            if best == step:
-                checkpoint.mark_best(self.folder, step)
-            checkpoint.prune(folder, self.config.run.keep_checkpoints, {best} if best is not None else set())
-        except OSError as error:
-            raise CheckpointError(
-                f"Cannot write into {self.run_dir} ({error.strerror}): check its disk and its permissions."
-            ) from error
+        def write() -> None:
+            self.trackers.flush()  # a resume continues from this step, so every tracker must have its rows
+            checkpoint.write(folder, step, files)
+            try:
+                if best == step:
+                    checkpoint.mark_best(self.folder, step)
+                checkpoint.prune(folder, self.config.run.keep_checkpoints, {best} if best is not None else set())
+            except OSError as error:
+                raise CheckpointError(
+                    f"Cannot write into {self.run_dir} ({error.strerror}): check its disk and its permissions."
+                ) from error
+
+        return write
 
     def result(self, compile_seconds: float, interrupted: int | None, seeds_together: int) -> Result:
         calls = self.calls

@@ -106,7 +106,7 @@ def make_plan(
     for warning in quick_check(env, base.env.id)[0]:
         reporter.warned(warning)
     backend = make_backend(base, env, stacked=True)
-    backend.template()  # the network may not fit the spaces
+    _ = backend.template  # the network may not fit the spaces
     together = (8 if backend.stacked else 1) if together is None else together
     if not backend.stacked and isinstance(together, int) and together > 1:
         raise ConfigError(
