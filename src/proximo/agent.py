@@ -50,8 +50,7 @@ from proximo.rendering import watching, window
 from proximo.settings import make_config, with_defaults
 from proximo.signatures import is_number
 from proximo.storage import run_directory, run_lookup
-from proximo.storage.run_directory import METRICS
-from proximo.storage.save_run import save_run
+from proximo.storage.run_directory import METRICS, save_run
 from proximo.tracking.json_lines import read_rows
 from proximo.tracking.progress import showing_progress
 from proximo.tracking.reporter import Reporter

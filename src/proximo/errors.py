@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal, TextIO
 
 
@@ -39,6 +39,15 @@ class EnvironmentFault(TrainingError):  # noqa: N818
 
     After an exception, the message ends with its traceback.
     """
+
+
+@contextlib.contextmanager
+def instead_of_os_errors(kind: type[Exception], what: str, fix: str) -> Iterator[None]:
+    """An ``OSError`` in the block becomes the error ``kind``, which says ``what`` failed, why, and the ``fix``."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"{what} ({error.strerror or error}): {fix}") from error
 
 
 def nearest(name: str, known: Iterable[str], min_similarity: float = 0.6) -> str:

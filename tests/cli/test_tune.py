@@ -12,7 +12,7 @@ import yaml
 from commands import ended_at_once, flags, pressed_twice
 from proximo.cli import main
 from proximo.settings import make_config
-from proximo.storage.run_lock import RunLock
+from proximo.storage.run_directory import RunLock
 from proximo.training.interrupts import AbandonedError
 from proximo.training.jax_backend import JaxBackend
 from proximo.tuning import study as study_module

@@ -5,7 +5,7 @@ import pytest
 
 from made_runs import BATCH, SPEED, made_group, made_rows, made_run, write_rows
 from proximo.report.read import read_run, read_runs
-from proximo.storage.run_lock import RunLock
+from proximo.storage.run_directory import RunLock
 
 
 def test_metrics_have_their_steps_and_seconds_and_null_is_no_value(tmp_path):

@@ -10,11 +10,11 @@ import pytest
 
 from disks import full_disk
 from proximo.errors import RunDirectoryError
-from proximo.storage.run_lock import RunLock
+from proximo.storage.run_directory import RunLock
 
 PROGRAM = """
 import pathlib, sys, time
-from proximo.storage.run_lock import RunLock
+from proximo.storage.run_directory import RunLock
 with RunLock(pathlib.Path(sys.argv[1])):
     print("locked", flush=True)
     time.sleep(60)

@@ -5,7 +5,7 @@ import pytest
 import proximo
 from proximo.errors import ConfigError
 from proximo.settings import make_config
-from proximo.storage.run_lock import RunLock
+from proximo.storage.run_directory import RunLock
 from proximo.tracking.reporter import Reporter
 from proximo.training.interrupts import AbandonedError
 from proximo.tuning.journal import open_journal

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from proximo.errors import ProximoError
+from proximo.errors import ProximoError, instead_of_os_errors
 
 MIN_PIXELS = 400
 """Small frames are enlarged by the largest whole factor with which the longer side has at most this many pixels."""
@@ -146,13 +146,9 @@ def enlarged(frame: np.ndarray) -> np.ndarray:
     return np.pad(large, [*missing, (0, 0)], mode="edge") if (0, 1) in missing else large
 
 
-@contextlib.contextmanager
-def worded_errors(path: Path) -> Iterator[None]:
-    """An ``OSError`` becomes a ``VideoError``."""
-    try:
-        yield
-    except OSError as error:
-        raise VideoError(f"Cannot write {path} ({error.strerror or error}): choose another --out.") from error
+def worded_errors(path: Path) -> contextlib.AbstractContextManager[None]:
+    """In this context, an ``OSError`` becomes a ``VideoError``."""
+    return instead_of_os_errors(VideoError, f"Cannot write {path}", "choose another --out.")
 
 
 def ffmpeg() -> str:

@@ -11,8 +11,7 @@ from proximo.config import GROUPS, text_of
 from proximo.config.schema import Entries
 from proximo.errors import CheckpointError
 from proximo.storage.named_folders import seed_run_dirs
-from proximo.storage.run_directory import FAILURE, METRICS, STOPPED, read_config
-from proximo.storage.run_lock import in_use
+from proximo.storage.run_directory import FAILURE, METRICS, STOPPED, in_use, read_config
 from proximo.storage.run_lookup import find_run
 from proximo.tracking.json_lines import read_rows
 

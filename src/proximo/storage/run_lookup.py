@@ -74,8 +74,6 @@ def find_single_run(text: str, runs_dir: Path) -> tuple[Path, Which]:
 def find_checkpoint(run_dir: Path, which: Which, config: Config) -> tuple[Checkpoint, list[str]]:
     """Load the checkpoint that ``which`` means. Returns it, and a warning for each damaged one that was skipped. Raises
     ``CheckpointError`` if there is none, and ``ConfigError`` if it was trained with other settings than ``config``."""
-    if which == "best" and (run_dir / "best").is_dir():
-        raise CheckpointError(f"{run_dir / 'best'} was written by an earlier version: name the step, as in {run_dir}@STEP.")
     folder, step = run_dir / "checkpoints", best_step(run_dir) if which == "best" else which
     if step is None and steps(folder):
         label = zoo.label(run_dir)

@@ -27,7 +27,7 @@ from proximo.processes.peers import Peers, current
 from proximo.settings import make_config
 from proximo.storage import run_directory, run_lookup
 from proximo.storage.named_folders import seed_run_dirs
-from proximo.storage.run_lock import RunLock
+from proximo.storage.run_directory import RunLock
 from proximo.storage.system_info import exact_versions, system_differences, system_info
 from proximo.tracking.progress import showing_progress
 from proximo.tracking.reporter import Reporter
@@ -263,7 +263,7 @@ def _train_together(backend: Backend, runs: list[SeedRun], interrupts: Interrupt
     states = [resuming.restore(backend, run, reporter) for run in runs if run.info is not None]
     with contextlib.ExitStack() as stack:
         for run in runs if backend.peers.is_first else ():
-            with resuming.writable(run.folder):
+            with run_directory.writing(run.folder):
                 run.open(reporter.warned)
             stack.callback(run.trackers.close)
         # Called before every `close`, so that the trackers of all seeds close at the same time.

@@ -7,10 +7,9 @@ fixed settings are unchanged, and ``Checkpoint.restore`` the names, shapes and t
 
 from __future__ import annotations
 
-import contextlib
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,11 @@ from proximo.collect.devices import from_first
 from proximo.config import Config, from_mapping, to_mapping
 from proximo.config.loading import RESUMABLE
 from proximo.config.schema import WORKER_SETTINGS
-from proximo.errors import CheckpointError, ConfigError, RunDirectoryError
+from proximo.errors import CheckpointError, ConfigError
 from proximo.processes.peers import Peers
 from proximo.storage import checkpoint, run_directory, run_lookup
 from proximo.storage.named_folders import seed_run_dirs
-from proximo.storage.run_directory import FAILURE, HISTOGRAMS, METRICS, STOPPED
-from proximo.storage.save_run import finish
+from proximo.storage.run_directory import FAILURE, HISTOGRAMS, METRICS, STOPPED, finish, writing
 from proximo.tracking.json_lines import truncate_after
 from proximo.tracking.reporter import Reporter
 from proximo.training import clips
@@ -100,7 +98,7 @@ def starts(
 
     def find() -> list[Any]:
         for run_dir, config in zip(run_dirs, configs, strict=True):
-            with writable(run_dir):
+            with writing(run_dir):
                 finish(run_dir)
             found.append(_start(run_dir, config, which, reporter))
         left = [run for run in found if not _is_complete(run)]
@@ -166,7 +164,7 @@ def rewind(run: SeedRun, reporter: Reporter) -> None:
     if run.resumed_at is None or not run.writes:
         return
     run_dir, step = run.folder, run.resumed_at
-    with writable(run_dir):
+    with writing(run_dir):
         run_directory.note_resume(run_dir, run.config, shlex.join(sys.argv))
         # Checkpoints first, because a checkpoint must not outlive its rows.
         dropped = checkpoint.discard_after(run_dir / "checkpoints", step)
@@ -184,14 +182,3 @@ def rewind(run: SeedRun, reporter: Reporter) -> None:
             # evaluation then counts as the best.
             best = run.best = None
         checkpoint.mark_best(run_dir, best)
-
-
-@contextlib.contextmanager
-def writable(run_dir: Path) -> Iterator[None]:
-    """An ``OSError`` in the block becomes a ``RunDirectoryError`` that names ``run_dir``."""
-    try:
-        yield
-    except OSError as error:
-        raise RunDirectoryError(
-            f"Cannot write into {run_dir} ({error.strerror}), so the training has not started: check its disk and its permissions."
-        ) from error

@@ -18,7 +18,7 @@ from proximo.serialization import jsonable
 from proximo.storage import checkpoint
 from proximo.storage.atomic_files import write_atomic
 from proximo.storage.checkpoint import Checkpoint, encode
-from proximo.storage.run_directory import FAILURE, STOPPED, render_config
+from proximo.storage.run_directory import FAILURE, STOPPED, render_config, writing
 from proximo.tracking.metrics_window import MetricsWindow
 from proximo.tracking.run_trackers import RunTrackers
 from proximo.tracking.tracker import TrackedRun, Tracker, numbers
@@ -197,14 +197,10 @@ class SeedRun:
         folder = self.folder / "checkpoints"
         self.trackers.flush()  # a resume continues from this step, so every tracker must have its rows
         checkpoint.write(folder, step, files)
-        try:
+        with writing(self.folder, CheckpointError):
             if best == step:
                 checkpoint.mark_best(self.folder, step)
             checkpoint.prune(folder, self.config.run.keep_checkpoints, {best} if best is not None else set())
-        except OSError as error:
-            raise CheckpointError(
-                f"Cannot write into {self.run_dir} ({error.strerror}): check its disk and its permissions."
-            ) from error
 
     def result(self, compile_seconds: float, interrupted: int | None, seeds_together: int) -> Result:
         calls = self.calls

@@ -20,7 +20,7 @@ from proximo.processes.peers import current
 from proximo.storage import run_directory
 from proximo.storage.atomic_files import write_atomic
 from proximo.storage.named_folders import find_folder
-from proximo.storage.run_lock import RunLock
+from proximo.storage.run_directory import RunLock
 from proximo.tracking.progress import showing_progress
 from proximo.tracking.reporter import Reporter
 from proximo.training.api import settings_of

@@ -14,7 +14,7 @@ from optuna.trial import TrialState
 
 from proximo.errors import ConfigError, EnvError, TrainingError, command, shown
 from proximo.signatures import is_number
-from proximo.storage.run_lock import RunLock
+from proximo.storage.run_directory import RunLock
 from proximo.tracking.reporter import Reporter
 from proximo.training.interrupts import AbandonedError, Interrupts
 from proximo.tuning.batch import Batch, StoppedError
