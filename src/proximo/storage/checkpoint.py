@@ -22,7 +22,7 @@ import safetensors
 import safetensors.numpy
 
 from proximo.errors import CheckpointError, shown
-from proximo.serialization import jsonable, read_json
+from proximo.serialization import dump_json, read_json
 from proximo.storage.atomic_files import remove_folder, sync_folder, write_atomic, write_synced
 
 FORMAT = "proximo-checkpoint"
@@ -72,7 +72,7 @@ def encode(step: int, state: Any, info: Mapping[str, Any], config: str | None = 
         described[name] = {**types, "shape": list(leaves[name].shape)}
     files = {STATE: safetensors.numpy.save(stored)} | ({} if config is None else {CONFIG: config.encode()})
     meta = {
-        "format": FORMAT, "format_version": VERSION, "step": int(step), "info": jsonable(info),
+        "format": FORMAT, "format_version": VERSION, "step": int(step), "info": info,
         "leaves": described, "keys": keys, "files": {name: described_file(data) for name, data in files.items()},
         "versions": {"jax": jax.__version__, "numpy": np.__version__},
     }  # fmt: skip
@@ -86,11 +86,8 @@ def described_file(data: bytes) -> dict[str, Any]:
 
 def signed(meta: Mapping[str, Any]) -> bytes:
     """The text of ``meta.json``. The hash in it is the one of the text without it."""
-
-    def text(content: Mapping[str, Any]) -> bytes:
-        return (json.dumps(content, indent=1, sort_keys=True) + "\n").encode()
-
-    return text({**meta, "sha256": hashlib.sha256(text(meta)).hexdigest()})
+    sha256 = hashlib.sha256(dump_json(meta, sort_keys=True).encode()).hexdigest()
+    return dump_json({**meta, "sha256": sha256}, sort_keys=True).encode()
 
 
 def write(folder: Path, step: int, files: Mapping[str, bytes], ending: str = "") -> Path:

@@ -18,9 +18,9 @@ from proximo.config import LEAVES, Config, custom_settings, from_mapping, may_re
 from proximo.config.custom import Custom
 from proximo.config.loading import END, END_NOTE, RESUMABLE, check_complete
 from proximo.errors import CheckpointError, ConfigError, RunDirectoryError, command, instead_of_os_errors, nearest
-from proximo.serialization import dump_yaml, json_object, jsonable, read_yaml
+from proximo.serialization import dump_json, dump_yaml, json_lines, json_object, read_yaml
 from proximo.storage import checkpoint, zoo
-from proximo.storage.atomic_files import remove_folder, sync_folder, write_atomic
+from proximo.storage.atomic_files import remove, remove_folder, sync_folder, write_atomic
 from proximo.storage.checkpoint import CONFIG, META, ONLY, STATE, Checkpoint, encode, only_checkpoint
 from proximo.storage.system_info import system_info
 from proximo.types import TrainState
@@ -95,8 +95,8 @@ def write_start_files(run_dir: Path, config: Config, command: str, system: Mappi
 
 def render_system(system: Mapping[str, Any]) -> str:
     """The text of system.json, with the time of the start, by which ``last`` is chosen."""
-    started = datetime.now(UTC).isoformat(timespec="microseconds")
-    return json.dumps({"started": started, **jsonable(system)}, indent=2) + "\n"
+    started = system.get("started") or datetime.now(UTC).isoformat(timespec="microseconds")
+    return dump_json({**system, "started": started})
 
 
 def note_resume(run_dir: Path, config: Config, command: str) -> None:
@@ -223,7 +223,7 @@ def save_run(
     """
     files = {
         **encode(step, state, {"best": None, "evaluation": evaluation}, render_config(config)),
-        METRICS: "".join(f"{json.dumps(row)}\n" for row in rows).encode(),
+        METRICS: json_lines(rows),
         SYSTEM: render_system(system_info()).encode(),
     }
     return write_run(folder, step, files)
@@ -243,10 +243,8 @@ def write_run(folder: Path, step: int, files: dict[str, bytes]) -> Path:
             write_atomic(command, SAVED)
             finish(folder)
             checkpoint.write(folder / "checkpoints", step, files, ONLY)
-            for path in (folder / name for name in DERIVED):
-                if path.is_dir() and not path.is_symlink():
-                    shutil.rmtree(path)
-                path.unlink(missing_ok=True)
+            for name in DERIVED:
+                remove(folder / name)
             finish(folder)
     return folder
 
