@@ -3,8 +3,7 @@
 import pytest
 
 from made_runs import made_group, made_run
-from proximo.report.grouping import differing, sections_of
-from proximo.report.read import read_runs
+from proximo.report.runs import differing, read_runs, sections_of
 
 ODD = {"gamma": 0.9, "gae_lambda": 0.8, "num_epochs": 7, "max_grad_norm": 3.0}
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from made_runs import BATCH, SPEED, made_group, made_rows, made_run, write_rows
-from proximo.report.read import read_run, read_runs
+from proximo.report.runs import read_run, read_runs
 from proximo.storage.run_directory import RunLock
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from proximo.report.statistics import (
+from proximo.report.results import (
     interquartile_band,
     interquartile_interval,
     probability_of_improvement,

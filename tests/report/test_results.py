@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from made_runs import BATCH, SPEED, made_group, made_rows, made_run, write_rows
-from proximo.report.grouping import sections_of
-from proximo.report.read import read_runs
 from proximo.report.results import as_json, notes
+from proximo.report.runs import read_runs, sections_of
 
 
 def evaluated(run_dir, *returns, success=(0.5,)):

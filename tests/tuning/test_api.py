@@ -8,8 +8,7 @@ from proximo.settings import make_config
 from proximo.storage.run_directory import RunLock
 from proximo.tracking.reporter import Reporter
 from proximo.training.interrupts import AbandonedError
-from proximo.tuning.journal import open_journal
-from proximo.tuning.plan import read_plan
+from proximo.tuning.plan import open_journal, read_plan
 
 from studies import ENV, SETTINGS
 

@@ -10,7 +10,7 @@ from proximo.cli import tune
 from proximo.config import presets, to_mapping
 from proximo.serialization import jsonable
 from proximo.settings import make_config
-from proximo.tuning.journal import Record, best_of, finalists
+from proximo.tuning.plan import Record, best_of, finalists
 from proximo.tuning.result import TuneResult
 
 from studies import config, plan

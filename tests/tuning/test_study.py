@@ -9,7 +9,7 @@ import pytest
 
 from proximo.errors import ConfigError
 from proximo.tuning import study as module
-from proximo.tuning.journal import best_of, finalists
+from proximo.tuning.plan import best_of, finalists
 from proximo.tuning.space import shaping
 
 from studies import Recording, Scripted, config, plan, searched

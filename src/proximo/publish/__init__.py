@@ -25,7 +25,7 @@ from proximo.serialization import dump_json, json_lines, json_object, jsonable
 from proximo.storage import checkpoint, run_directory, run_lookup, zoo
 from proximo.storage.atomic_files import remove
 from proximo.storage.checkpoint import CONFIG, encode
-from proximo.storage.named_folders import seed_run_dirs
+from proximo.storage.named_folders import names_of
 from proximo.storage.run_directory import COMMAND, METRICS, SYSTEM
 from proximo.storage.system_info import EXACT_VARIABLES
 from proximo.tracking.json_lines import read_rows
@@ -144,8 +144,7 @@ def push(
             CONFIG: run_directory.render_config(config).encode(),
             manifest.CARD: card.render(config, evaluation, place, manifest.CLIP in files, warnings).encode(),
         }
-        parts = path.resolve().parts[-2 if path.resolve() in seed_run_dirs(path.resolve().parent) else -1 :]
-        name = re.sub(r"[^\w.+-]+", "-", "-".join(parts)).lstrip(".-") or "policy"
+        name = re.sub(r"[^\w.+-]+", "-", "-".join(names_of(path))).lstrip(".-") or "policy"
         files[manifest.MANIFEST] = manifest.listing(files, name=name, environment=config.env.id, step=policy.step)
         if repository is None:
             _install(files, Path(to))

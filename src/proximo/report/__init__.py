@@ -9,9 +9,8 @@ from typing import Any
 from proximo.errors import RunDirectoryError
 from proximo.report import figures, page
 from proximo.report.curves import charts_of
-from proximo.report.grouping import Section, sections_of
-from proximo.report.read import read_runs
 from proximo.report.results import as_json, notes
+from proximo.report.runs import Section, read_runs, sections_of
 from proximo.serialization import csv_cell
 from proximo.storage.run_lookup import find_run
 

@@ -5,9 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from proximo.report.grouping import Section
-from proximo.report.read import EVALUATION, SUCCESS, TRAINING
-from proximo.report.statistics import interquartile_band
+from proximo.report.results import interquartile_band
+from proximo.report.runs import EVALUATION, SUCCESS, TRAINING, Section
 
 METRICS = {
     EVALUATION: ("Evaluation return", "mean return of greedy episodes on fixed seeds that training does not use"),

@@ -10,8 +10,7 @@ from matplotlib.ticker import EngFormatter
 
 from proximo.errors import ConfigError
 from proximo.report.curves import Chart
-from proximo.report.grouping import Section
-from proximo.report.read import EVALUATION, TRAINING
+from proximo.report.runs import EVALUATION, TRAINING, Section
 from proximo.tracking.progress import amount
 
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#b5509a", "#c98a00", "#3a9bd9", "#6a4cb0", "#777777")

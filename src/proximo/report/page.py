@@ -16,9 +16,8 @@ import numpy as np
 import proximo
 from proximo.config import ENTRIES, LEAVES, text_of
 from proximo.report.curves import Chart
-from proximo.report.grouping import IRRELEVANT_SETTINGS, Section, differing
-from proximo.report.read import TRAINING, RunRecord
 from proximo.report.results import notes, summary
+from proximo.report.runs import IRRELEVANT_SETTINGS, TRAINING, RunRecord, Section, differing
 from proximo.serialization import json_object
 from proximo.storage.run_directory import COMMAND, HISTOGRAMS, SYSTEM
 from proximo.tracking.histograms import Histogram

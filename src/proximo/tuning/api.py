@@ -91,8 +91,7 @@ def tune(
     """
     check_optuna("proximo.tune")
     current().require_one("tune")
-    from proximo.tuning.journal import open_journal
-    from proximo.tuning.plan import make_plan
+    from proximo.tuning.plan import make_plan, open_journal
     from proximo.tuning.progress import StudyProgress
     from proximo.tuning.study import deadline_of, run_study
 
@@ -145,8 +144,7 @@ def resume(
         TrainingError: every trial failed.
     """
     check_optuna("proximo.tuning.api.resume")
-    from proximo.tuning.journal import STUDIES, open_journal
-    from proximo.tuning.plan import read_plan
+    from proximo.tuning.plan import STUDIES, open_journal, read_plan
     from proximo.tuning.study import deadline_of, run_study
 
     deadline = deadline_of(seconds)

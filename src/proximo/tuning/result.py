@@ -12,8 +12,7 @@ from proximo.errors import command
 from proximo.serialization import csv_cell, dump_yaml
 from proximo.storage.atomic_files import write_atomic
 from proximo.storage.system_info import versions
-from proximo.tuning.journal import FINAL, TEST, TRIAL, Record, best_of
-from proximo.tuning.plan import StudyPlan
+from proximo.tuning.plan import FINAL, TEST, TRIAL, Record, StudyPlan, best_of
 
 MEANS = {TRIAL: "score", FINAL: "final_score", TEST: "test_score"}
 SCORES = {TRIAL: "seed_scores", FINAL: "final_scores", TEST: "test_scores"}

@@ -18,8 +18,7 @@ from proximo.storage.run_directory import RunLock
 from proximo.tracking.reporter import Reporter
 from proximo.training.interrupts import AbandonedError, Interrupts
 from proximo.tuning.batch import Batch, StoppedError
-from proximo.tuning.journal import FINAL, TEST, TRIAL, Record, best_of, finalists, open_journal, records
-from proximo.tuning.plan import PRUNERS, StudyPlan, draw
+from proximo.tuning.plan import FINAL, PRUNERS, TEST, TRIAL, Record, StudyPlan, best_of, draw, finalists, open_journal, records
 from proximo.tuning.result import TuneResult
 from proximo.tuning.space import SEARCHED, base_parameters, plain, shaping
 
@@ -39,8 +38,10 @@ class Study:
 
     def __init__(self, folder: Path, plan: StudyPlan, interrupts: Interrupts, reporter: Reporter, deadline: float = math.inf):
         self.folder, self.plan, self.interrupts, self.reporter, self.deadline = folder, plan, interrupts, reporter, deadline
-        self.journal, self.batch = open_journal(folder), list[tuple[Record, optuna.Trial]]()
-        self.trials = records(self.journal)
+        self.journal = open_journal(folder)
+        self.trials, self.batch = records(self.journal), list[Record]()
+        self.drawn: dict[int, optuna.Trial] = {}
+        """Optuna's trial of each record of the batch, by its number."""
         self.sampled = optuna.create_study(direction="maximize", pruner=PRUNERS[plan.pruner]())
         self.sampled.add_trials(self.journal.get_trials(deepcopy=False))
         self.shaping = shaping(plan.space)
@@ -55,13 +56,13 @@ class Study:
             width = self.plan.together if first or self.base_parameters is not None else 1
             self.batch = self._draw(range(first, min(self.plan.trials, first + width)))
             self._train(width)
-            for record, trial in self.batch:
-                self.journal.add_trial(self.sampled.get_trials(deepcopy=False)[trial.number])
-                self.trials.append(record)
+            known = self.sampled.get_trials(deepcopy=False)
+            self.journal.add_trials(known[self.drawn[record.number].number] for record in self.batch)
+            self.trials += self.batch
             self.batch = []
             seconds.append(time.monotonic() - started)
 
-    def _draw(self, numbers: range) -> list[tuple[Record, optuna.Trial]]:
+    def _draw(self, numbers: range) -> list[Record]:
         """The trials of a batch. They share the settings that change the program, with the base in its batch."""
         given, together = self.base_parameters or {}, self.plan.together
         if numbers[0] and together > 1:
@@ -78,12 +79,13 @@ class Study:
             else:
                 settings = {name: plain(SEARCHED[name].value_in(self.plan.base)) for name in self.plan.space}
                 trial = draw(self.plan, self.sampled, 0, given)[1] if given else self.sampled.ask()
-            found.append((Record(number, settings), trial))
+            self.drawn[number] = trial
+            found.append(Record(number, settings))
         return found
 
     def _train(self, width: int) -> None:
         """Train the batch, in a program for ``width`` trials, until it ends or time is up. That of the base always ends."""
-        trials = [record for record, _ in self.batch]
+        trials = self.batch
         named = trials[0].name if len(trials) == 1 else f"trials {trials[0].number}–{trials[-1].number}"
         shared = [f"{name} {str(value).lower()}" for name, value in trials[0].settings.items() if name in self.shaping]
         self.reporter.trials_started(f"{named} ({', '.join(shared)})" if shared else named)
@@ -97,7 +99,7 @@ class Study:
                     for place, result in results.items():
                         trials[place].seconds += (time.monotonic() - since) / len(results)
                         trials[place].full_seconds = trainer.full_seconds * self.plan.together / width
-                        self._evaluated(*self.batch[place], result, evaluation, is_last=share == 1)
+                        self._evaluated(trials[place], result, evaluation, is_last=share == 1)
                     since = time.monotonic() if results else since
                     trainer.live = {place for place, trial in enumerate(trials) if trial.state == "running"}
                     if trials[0].number and share > MIN_SHARE and self._is_late((1 - share) * trainer.full_seconds):
@@ -109,25 +111,25 @@ class Study:
                 state, reason = "failed", str(error)
             else:
                 raise
-        for record, trial in self.batch:
+        for record in trials:
             if record.state == "running":
-                self._finish(record, trial, state, reason)
+                self._finish(record, state, reason)
 
-    def _evaluated(self, record: Record, trial: optuna.Trial, result: list[float] | str, number: int, is_last: bool) -> None:
+    def _evaluated(self, record: Record, result: list[float] | str, number: int, is_last: bool) -> None:
         if isinstance(result, str):
-            self._finish(record, trial, "failed", result)
+            self._finish(record, "failed", result)
             return
+        trial = self.drawn[record.number]
         record.scores[TRIAL] = result
         record.evaluations.append(score := fmean(result))
         trial.report(score, number)
-        if is_last:
-            self._finish(record, trial, "done")
-        elif record.number and trial.should_prune():  # the base is never pruned: all trials are compared with it
-            self._finish(record, trial, "pruned")
+        # The base is never pruned: all trials are compared with it.
+        if is_last or (record.number and trial.should_prune()):
+            self._finish(record, "done" if is_last else "pruned")
 
-    def _finish(self, record: Record, trial: optuna.Trial, state: str, reason: str = "") -> None:
+    def _finish(self, record: Record, state: str, reason: str = "") -> None:
         """Report a trial that is over. For the sampler, a failed one counts as pruned: it avoids its settings."""
-        record.state, record.reason = state, reason
+        trial, record.state, record.reason = self.drawn[record.number], state, reason
         if state == "failed":
             record.scores.clear()
         trial.set_user_attr("record", asdict(record))
@@ -172,7 +174,7 @@ class Study:
 
     @property
     def _known(self) -> list[Record]:
-        return [*self.trials, *(record for record, _ in self.batch)]
+        return self.trials + self.batch
 
     @property
     def _reserved(self) -> float:
