@@ -133,22 +133,18 @@ class Backwards(eqx.Module):
         return jax.lax.scan(lambda total, part: (total + part, total), 0.0, x, reverse=True)[1]
 
 
-def test_what_cannot_be_exported_is_one_sentence():
+def test_what_cannot_be_exported_is_one_sentence(monkeypatch):
     handlers, platform_dependent = [*logging.root.handlers], jax.lax.platform_dependent
     policy = made(encoder=Backwards)
     reason = r"jax2onnx cannot export this policy \(NotImplementedError: Reverse scan is not supported in IR pipeline\)"
-    with pytest.raises(ConfigError, match=rf"^{reason}\. If it computes with the number of environments, fix it with --batch\.$"):
-        exported(policy)
-    with pytest.raises(ConfigError, match=rf"^{reason}\.$"):
-        exported(policy, batch=2)
+    hint = r"\. If it computes with the number of environments, fix it with --batch\.$"
+    for batch, ending in ((None, hint), (2, r"\.$")):
+        with pytest.raises(ConfigError, match=rf"^{reason}{ending}"):
+            exported(policy, batch=batch)
     assert (logging.root.handlers, jax.lax.platform_dependent) == (handlers, platform_dependent)
-
-
-def test_a_policy_that_computes_with_the_batch_size_needs_a_fixed_one(monkeypatch):
-    policy = made()
-    call = type(policy.actor_critic).normalize
+    policy, call = made(), type(policy.actor_critic).normalize
     monkeypatch.setattr(type(policy.actor_critic), "normalize", lambda self, x: call(self, x) / float(len(x)))
-    with pytest.raises(ConfigError, match="fix it with --batch"):
+    with pytest.raises(ConfigError, match=hint):
         exported(policy)
     assert parity.check(PolicyFunction(policy), exported(policy, batch=2).run, 2) < parity.TOLERANCE
 
@@ -163,23 +159,27 @@ def changed(policy_function, name, change):
     return run
 
 
-@pytest.mark.parametrize("where", ["memory.0.next", "action", "value", "log_prob"])
-def test_a_wrong_output_fails_the_parity_check(where):
-    policy_function = PolicyFunction(made(memory="gru"))
-    wrong = changed(policy_function, where, lambda x: x + np.float32(3e-5) * np.maximum(1.0, np.abs(x)))
-    with pytest.raises(ParityError, match=rf"Export failed: at step 0 the error of {where} is .*nothing was written"):
-        parity.check(policy_function, wrong, None)
+WRONG = {
+    **dict.fromkeys(
+        ("memory.0.next", "action", "value", "log_prob"), lambda x: x + np.float32(3e-5) * np.maximum(1.0, np.abs(x))
+    ),
+    "logits": lambda x: x.astype(np.float64),
+    "memory.0": lambda x: np.zeros_like(x),
+}
 
 
-def test_a_missing_reset_or_another_type_fails_the_parity_check():
-    policy_function = PolicyFunction(made(memory="gru"))
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_output_or_type_or_a_missing_reset_fails_the_parity_check(name):
+    policy_function = PolicyFunction(made(memory="gru", actions=Discrete(3) if name == "logits" else None))
 
     def forgetful(arrays):
         return policy_function(policy_function.actor_critic, {**arrays, "episode_start": np.zeros_like(arrays["episode_start"])})
 
-    for wrong in (forgetful, changed(policy_function, "value", lambda x: x[:, None])):
-        with pytest.raises(ParityError, match="Export failed: at step"):
-            parity.check(policy_function, wrong, None)
+    wrong = forgetful if name == "memory.0" else changed(policy_function, name, WRONG[name])
+    where = {"memory.0": r"step \d+ the error", "logits": r"step 0 logits is float64\[3, 3\], in JAX float32\[3, 3\]; nothing"}
+    expected = where.get(name, f"step 0 the error of {name} is .*nothing was written")
+    with pytest.raises(ParityError, match=f"Export failed: at {expected}"):
+        parity.check(policy_function, wrong, None)
 
 
 def test_only_ties_may_choose_another_action():

@@ -7,11 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from proximo.agent import PPO
 from proximo.errors import ConfigError
 from proximo.spaces import Box, Dict, Discrete
 
-import toys
 from exports import exported, made
 from helpers import bits
 
@@ -54,25 +52,10 @@ def test_policy_acts_without_privileged_observations(memory):
     settings = {"deterministic": False, "key": jax.random.key(0)}
     one, other = (acting.predict(x, None, start, **settings)[0] for x in (given, {"seen": given["seen"]}))
     np.testing.assert_array_equal(one, other)
+    alone = [acting.predict({"seen": row}, None, True)[0] for row in given["seen"]]
+    np.testing.assert_array_equal(alone, acting.predict(given, None, start)[0])
     with pytest.raises(ConfigError, match=r"^The observation is a dict of hidden: expected a dict of hidden, seen\.$"):
         acting.predict({"hidden": given["hidden"]}, None, start)
-
-
-def test_agent_predicts_without_privileged_observations():
-    agent = PPO(
-        toys.AnySpaces(SPACE, Discrete(3)),
-        preset=False,
-        num_envs=4,
-        num_steps=8,
-        hidden_sizes=8,
-        total_steps=320,
-        privileged="hidden",
-    )
-    seen = observation()["seen"]
-    alone = [agent.predict({"seen": row})[0] for row in seen]
-    assert [np.shape(action) for action in alone] == [()] * N
-    for x in (observation(2.0), {"seen": seen}):
-        np.testing.assert_array_equal(alone, agent.predict(x)[0])
 
 
 def test_export_acts_without_privileged_observations_and_has_no_value():
