@@ -12,6 +12,8 @@ import yaml
 
 from proximo.errors import shown
 
+JsonObject = dict[str, Any]
+"""An object as JSON stores it: values by name."""
 MAX_YAML = 200_000
 """Characters in a YAML file. Settings need five thousand; fifty thousand take a second to read."""
 MAX_YAML_DEPTH = 20
@@ -125,7 +127,7 @@ def _depth(content: Any) -> int:
     return 1 + max(map(_depth, content.values() if isinstance(content, dict) else content), default=0)
 
 
-def json_object(path: Path) -> dict[str, Any]:
+def json_object(path: Path) -> JsonObject:
     """The JSON object in a file; empty if there is none, or if the file cannot be read."""
     try:
         content = read_json(path.read_bytes())

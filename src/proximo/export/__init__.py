@@ -3,7 +3,6 @@
 import dataclasses
 import hashlib
 from pathlib import Path
-from typing import Any
 
 from proximo import __version__
 from proximo.config import to_mapping
@@ -12,7 +11,7 @@ from proximo.evaluation.policy import Policy
 from proximo.export import parity
 from proximo.export.parity import ParityError
 from proximo.export.policy_function import NEXT, REWARD, PolicyFunction
-from proximo.serialization import dump_json, json_object
+from proximo.serialization import JsonObject, dump_json, json_object
 from proximo.spaces import ACTION_MASK
 from proximo.storage.atomic_files import write_atomic
 from proximo.storage.system_info import version
@@ -73,7 +72,7 @@ class ExportResult:
     """The folder that was written, its metadata, and warnings."""
 
     folder: Path
-    metadata: dict[str, Any]
+    metadata: JsonObject
     warnings: tuple[str, ...]
 
     def __repr__(self) -> str:
@@ -153,7 +152,7 @@ def _meaning(name: str, function: PolicyFunction) -> str:
     return MEANINGS.get(name.split(".")[0], "a parameter of the distribution") + family
 
 
-def _readme(metadata: dict[str, Any], function: PolicyFunction) -> str:
+def _readme(metadata: JsonObject, function: PolicyFunction) -> str:
     """The README of an export, with runnable code."""
     inputs, samples = function.inputs(1), not function.deterministic
     given = ", action_mask=action_mask" * (ACTION_MASK in inputs) + ", reward=reward" * (REWARD in inputs)

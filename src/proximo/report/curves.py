@@ -1,12 +1,12 @@
 """The charts of a section: curves of runs and of groups, over environment steps and over time."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from proximo.report.results import interquartile_band
 from proximo.report.runs import EVALUATION, SUCCESS, TRAINING, Section
+from proximo.serialization import JsonObject
 
 METRICS = {
     EVALUATION: ("Evaluation return", "mean return of greedy episodes on fixed seeds that training does not use"),
@@ -17,7 +17,7 @@ METRICS = {
 """Title and description of each chart."""
 MAX_POINTS, MIN_POINTS, MAX_TOTAL_POINTS = 240, 40, 8000
 """Points of a curve; of many runs, each curve has fewer, so that the page stays small."""
-Chart = dict[str, Any]
+Chart = JsonObject
 """``title``, ``about``, and for each axis the points ``x`` of all curves and the ``groups``. A group has what
 ``interquartile_band`` returns, and ``lines`` with the ``name`` and ``y`` of each run, NaN where it has no value."""
 
@@ -41,7 +41,7 @@ def charts_of(section: Section, runs: int) -> list[Chart]:
     return charts
 
 
-def _group(lines: list[dict[str, Any]], points: int) -> dict[str, Any]:
+def _group(lines: list[JsonObject], points: int) -> JsonObject:
     band = interquartile_band(np.reshape([line["y"] for line in lines], (-1, points)))
     # Where fewer than half of the runs are left, the mean would jump whenever a curve ends.
     few = band["count"] < max(1, len(lines) / 2)

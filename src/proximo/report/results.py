@@ -8,11 +8,11 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 
 from proximo.report.runs import EVALUATION, SUCCESS, RunRecord, Section, differing
+from proximo.serialization import JsonObject
 
 RESAMPLES = 2000
 LIMITS = [50, 1949]
@@ -55,7 +55,7 @@ def interquartile_band(values: np.ndarray) -> dict[str, np.ndarray]:
     return {"middle": band[0], "low": band[1], "high": band[2], "count": counts}
 
 
-def interquartile_interval(values: Sequence[float]) -> dict[str, Any]:
+def interquartile_interval(values: Sequence[float]) -> JsonObject:
     """The interquartile mean ``iqm`` and its 95 % interval ``ci95``. Both are None without values, and ``ci95``
     also for one value."""
     middle, low, high, _ = interquartile_band(np.reshape(values, (-1, 1))).values()
@@ -78,7 +78,7 @@ def probability_of_improvement(tasks: Sequence[tuple[np.ndarray, np.ndarray]]) -
     return float(np.mean(means)), np.partition(np.mean(resampled, axis=0), LIMITS)[LIMITS].tolist()
 
 
-def summary(section: Section, label: str, runs: Sequence[RunRecord]) -> dict[str, Any]:
+def summary(section: Section, label: str, runs: Sequence[RunRecord]) -> JsonObject:
     """The results of ``runs`` of a section, in the form of ``--json``.
 
     Runs that ended early count with their last score, and failed runs without a score with the lowest return of any run
@@ -132,7 +132,7 @@ def _mean(values: Sequence[float]) -> float | None:
     return float(np.mean(values)) if values else None
 
 
-def notes(table: Sequence[dict[str, Any]]) -> list[str]:
+def notes(table: Sequence[JsonObject]) -> list[str]:
     """How many runs without a result count as the worst, and how many are left out."""
     found = []
     for row in table:
@@ -146,7 +146,7 @@ def notes(table: Sequence[dict[str, Any]]) -> list[str]:
     return found
 
 
-def improvements(tables: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
+def improvements(tables: Sequence[Sequence[JsonObject]]) -> list[JsonObject]:
     """P(a run of ``x`` beats a run of ``y``) for pairs of groups with two scores or more; ``x`` wins more often.
     ``tables`` has the results of each environment. If there are several, groups of two or more of them are compared."""
     scores = [{row["group"]: np.array(row["scores"]) for row in table if len(row["scores"]) > 1} for table in tables]
@@ -161,7 +161,7 @@ def improvements(tables: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, A
     return pairs
 
 
-def as_json(sections: Sequence[Section]) -> dict[str, Any]:
+def as_json(sections: Sequence[Section]) -> JsonObject:
     """The table of results and the probabilities of improvement, in each environment and over several."""
     tables = [[summary(section, *group) for group in section.groups.items()] for section in sections]
     return {

@@ -6,13 +6,14 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from proximo.config import ENTRIES, GROUPS, LEAVES, WORKER_SETTINGS, text_of, unknown
 from proximo.config.schema import Entries
 from proximo.errors import CheckpointError
+from proximo.serialization import JsonObject
 from proximo.storage.named_folders import names_of, seed_run_dirs
 from proximo.storage.run_directory import FAILURE, METRICS, STOPPED, in_use, read_config
 from proximo.storage.run_lookup import find_run
@@ -44,11 +45,11 @@ class RunRecord:
 
     path: Path
     label: str  # the name of its folder; group/seed-i for one of several seeds
-    settings: dict[str, Any]
+    settings: JsonObject
     """Every setting; entries of mappings are ``env_settings.key``, and ``name`` names the run or its group."""
     named: bool  # whether the user chose the name
     total_steps: int
-    rows: list[dict[str, Any]]  # of metrics.jsonl: a value that was NaN, infinite or not measured is None
+    rows: list[JsonObject]  # of metrics.jsonl: a value that was NaN, infinite or not measured is None
     seconds: np.ndarray  # of training at each row, in all sessions
     first_step: int  # at which the first session began: above 0 if the run was pulled
     status: str  # finished, running, interrupted, stopped (by a callback), failed or not started
@@ -96,7 +97,7 @@ def read_runs(texts: Sequence[str], runs_dir: Path) -> list[RunRecord]:
 def read_run(run_dir: Path) -> RunRecord:
     """Read one run. Raises ``CheckpointError`` if its settings or metrics are damaged."""
     config, rows, names = read_config(run_dir), read_rows(run_dir / METRICS), names_of(run_dir)
-    settings: dict[str, Any] = {}
+    settings: JsonObject = {}
     for key, value in (pair for group in GROUPS for pair in vars(getattr(config, group)).items()):
         parts = vars(value) if isinstance(value, Entries) else value
         settings |= {f"{key}.{part}": x for part, x in parts.items()} if isinstance(parts, dict) else {key: value}
@@ -115,7 +116,7 @@ def read_run(run_dir: Path) -> RunRecord:
     return RunRecord(run_dir, "/".join(names), settings, bool(config.run.name), total, rows, *_clock(rows), status, why)
 
 
-def _clock(rows: list[dict[str, Any]]) -> tuple[np.ndarray, int]:
+def _clock(rows: list[JsonObject]) -> tuple[np.ndarray, int]:
     """The seconds at each row, summed over sessions, and the step at which the first session began.
 
     The clock of a resumed run starts again. Its session began at ``step - seconds · steps_per_second``, which is not

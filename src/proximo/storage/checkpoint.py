@@ -22,7 +22,7 @@ import safetensors
 import safetensors.numpy
 
 from proximo.errors import CheckpointError, shown
-from proximo.serialization import dump_json, read_json
+from proximo.serialization import JsonObject, dump_json, read_json
 from proximo.storage.atomic_files import remove_folder, sync_folder, write_atomic, write_synced
 
 FORMAT = "proximo-checkpoint"
@@ -48,7 +48,7 @@ def leaf_name(path: tuple[Any, ...]) -> str:
     return ".".join(part if re.fullmatch(r'[^."]+', part) else json.dumps(part) for part in parts) or "value"
 
 
-def flatten(tree: Any) -> dict[str, Any]:
+def flatten(tree: Any) -> JsonObject:
     """The arrays of ``tree`` (or their ShapeDtypeStructs) that a checkpoint stores, by dotted name."""
     leaves = [(leaf_name(path), leaf) for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]]
     arrays = (jax.Array, np.ndarray, np.generic, jax.ShapeDtypeStruct)
@@ -79,7 +79,7 @@ def encode(step: int, state: Any, info: Mapping[str, Any], config: str | None = 
     return {**files, META: signed(meta)}
 
 
-def described_file(data: bytes) -> dict[str, Any]:
+def described_file(data: bytes) -> JsonObject:
     """Hash and size of a file, as ``meta.json`` and ``proximo.json`` list them."""
     return {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
 
@@ -197,10 +197,10 @@ class Checkpoint:
     path: Path
     step: int
     """Environment steps learned from."""
-    info: dict[str, Any] = field(repr=False)
+    info: JsonObject = field(repr=False)
     """The ``info`` of ``encode``. In a run: ``best`` and ``evaluation`` (None before the first), ``evaluation_steps``
     and ``callbacks``."""
-    meta: dict[str, Any] = field(repr=False)
+    meta: JsonObject = field(repr=False)
     """The content of ``meta.json``."""
     files: dict[str, bytes] = field(repr=False)
     """The content of ``state.safetensors`` and ``meta.json``, by name."""
@@ -208,7 +208,7 @@ class Checkpoint:
     @property
     def policy_only(self) -> bool:
         """Whether it has the networks and their normalizer, and no other part of the training state."""
-        return {".".join(name.split(".")[:2]) for name in self.meta["leaves"]} == {POLICY}
+        return all(name.startswith(f"{POLICY}.") for name in self.meta["leaves"])
 
     def restore(self, template: Any, part: str = "") -> Any:
         """The saved state, or a ``part`` of it such as ``POLICY``, as a pytree like ``template``: with NumPy arrays where
@@ -236,7 +236,7 @@ class Checkpoint:
 
         return jax.tree_util.tree_map_with_path(restored, template)
 
-    def values(self, prefix: str) -> dict[str, Any]:
+    def values(self, prefix: str) -> JsonObject:
         """The NumPy arrays and random keys whose names begin with ``prefix``. Raises ``CheckpointError`` if there is
         none, or if they differ from ``meta.json``."""
         try:

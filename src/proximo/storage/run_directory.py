@@ -18,7 +18,7 @@ from proximo.config import LEAVES, Config, custom_settings, from_mapping, may_re
 from proximo.config.custom import Custom
 from proximo.config.loading import END, END_NOTE, RESUMABLE, check_complete
 from proximo.errors import CheckpointError, ConfigError, RunDirectoryError, command, instead_of_os_errors, nearest
-from proximo.serialization import dump_json, dump_yaml, json_lines, json_object, read_yaml
+from proximo.serialization import JsonObject, dump_json, dump_yaml, json_lines, json_object, read_yaml
 from proximo.storage import checkpoint, zoo
 from proximo.storage.atomic_files import remove, remove_folder, sync_folder, write_atomic
 from proximo.storage.checkpoint import CONFIG, META, ONLY, STATE, Checkpoint, encode, only_checkpoint
@@ -210,7 +210,7 @@ def save_run(
     config: Config,
     step: int,
     state: TrainState,
-    evaluation: dict[str, Any] | None = None,
+    evaluation: JsonObject | None = None,
     rows: Sequence[dict] = (),
 ) -> Path:
     """Write a run directory that every command and ``proximo.load`` accept. Replaces what was saved in ``folder``.

@@ -27,8 +27,8 @@ def _split(text: str) -> tuple[str, Which]:
         return text, "last"
     if suffix == "best" or suffix == "last":
         return base, suffix
-    if re.fullmatch(r"[0-9][0-9_]*", suffix):
-        return base, int(suffix.replace("_", ""))
+    if re.fullmatch(r"[0-9]+(_[0-9]+)*", suffix):
+        return base, int(suffix)
     hint = nearest(suffix, ("best", "last"))
     raise CheckpointError(f"{text!r}: expected best, last or a step after @, found {suffix!r}{hint}.")
 

@@ -25,6 +25,7 @@ from proximo.config.validation import validate
 from proximo.errors import CheckpointError, ConfigError, ProximoError, nearest
 from proximo.evaluation.evaluate import check_number
 from proximo.jax_setup import prepare_jax
+from proximo.serialization import JsonObject
 from proximo.storage.atomic_files import write_atomic
 from proximo.storage.named_folders import FolderKind
 from proximo.tracking.reporter import Reporter
@@ -55,7 +56,7 @@ class Record:
     """
 
     number: int
-    settings: dict[str, Any]
+    settings: JsonObject
     state: str = "running"
     """running, done, pruned or failed."""
     reason: str = ""
@@ -87,7 +88,7 @@ class StudyPlan:
 
     base: Config
     space: Space
-    constant: dict[str, Any] = field(default_factory=dict)
+    constant: JsonObject = field(default_factory=dict)
     """Other settings that every trial but the base has: a fixed ``minibatch_size``."""
     trials: int = 64
     seeds: int = 2
@@ -215,8 +216,8 @@ def _read_by_network(config: Config) -> tuple[Any, ...]:
 
 
 def draw(
-    plan: StudyPlan, study: optuna.Study, number: int, fixed: dict[str, Any], at_random: bool = False
-) -> tuple[dict[str, Any], optuna.Trial]:
+    plan: StudyPlan, study: optuna.Study, number: int, fixed: JsonObject, at_random: bool = False
+) -> tuple[JsonObject, optuna.Trial]:
     """Settings of trial ``number`` that can be trained, and Optuna's trial. The parameters ``fixed`` are not drawn.
 
     Multivariate TPE (Falkner et al. 2018, arXiv:1807.01774) counts running trials as bad ones, so the trials of a batch differ. A draw

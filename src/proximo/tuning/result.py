@@ -5,11 +5,10 @@ import io
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from proximo.config import to_mapping
 from proximo.errors import command
-from proximo.serialization import csv_cell, dump_yaml
+from proximo.serialization import JsonObject, csv_cell, dump_yaml
 from proximo.storage.atomic_files import write_atomic
 from proximo.storage.system_info import versions
 from proximo.tuning.plan import FINAL, TEST, TRIAL, Record, StudyPlan, best_of
@@ -52,7 +51,7 @@ class TuneResult:
         best = "no score" if self.best is None else f"best score {self.best.score:.4g} by {self.best.name}"
         return f"TuneResult({str(self.folder)!r}: {len(self.trials)} trials, {best})"
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> JsonObject:
         """Summarize the result for JSON.
 
         Returns:
@@ -86,9 +85,9 @@ class TuneResult:
             header = f"# Found by `proximo tune`. Train with it: {command('proximo', 'train', '--config', self.preset)}\n"
             write_atomic(self.preset, header + dump_yaml({"provenance": self._provenance(self.best), **groups}))
 
-    def _provenance(self, best: Record) -> dict[str, Any]:
+    def _provenance(self, best: Record) -> JsonObject:
         plan, base = self.plan, self.trials[0]
-        found: dict[str, Any] = {
+        found: JsonObject = {
             "study": str(self.folder),
             "trial": best.number,
             "trials": self.counts,
@@ -104,7 +103,7 @@ class TuneResult:
         return found | {"scored_by": scored_by, "date": datetime.now(UTC).date().isoformat(), "versions": versions()}
 
 
-def _figures(trial: Record) -> dict[str, Any]:
+def _figures(trial: Record) -> JsonObject:
     scores = {name: trial.mean(kind) for kind, name in MEANS.items()}
     by_seed = {name: trial.scores.get(kind, []) for kind, name in SCORES.items()}
     return {"trial": trial.number, **scores, **by_seed, "settings": trial.settings}
