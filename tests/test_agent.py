@@ -415,7 +415,7 @@ def test_mistake_raises_one_sentence(make, error, message):
 
 def test_save_replaces_only_what_was_saved_before(tmp_path):
     (tmp_path / "thesis.tex").write_text("years")
-    with pytest.raises(ConfigError, match="contains other files"):
+    with pytest.raises(ConfigError, match=r"but no command\.txt: choose an empty folder"):
         agent().save(tmp_path)
     run_dir = trained(tmp_path / "runs", "r", total_steps=64)
     with pytest.raises(ConfigError, match="is the run of a training, which saving would replace"):

@@ -5,7 +5,7 @@ import pytest
 
 from made_runs import BATCH, SPEED, made_group, made_rows, made_run, write_rows
 from proximo.report.runs import read_run, read_runs
-from proximo.storage.run_directory import RunLock
+from proximo.storage.run_directory import locked
 
 
 def test_metrics_have_their_steps_and_seconds_and_null_is_no_value(tmp_path):
@@ -72,7 +72,7 @@ def test_status_is_how_a_run_ended(tmp_path, rows, files, settings, expected):
     run = read_run(run_dir)
     assert (run.status, run.why) == expected
     if expected[0] == "interrupted":
-        with RunLock(run_dir):
+        with locked(run_dir):
             assert read_run(run_dir).status == "running"
 
 

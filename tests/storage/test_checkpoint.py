@@ -244,7 +244,7 @@ def test_disk_error_at_any_operation_leaves_a_valid_checkpoint(tmp_path, monkeyp
         assert not list(folder.glob(".saving*"))
         # The next save goes on as if nothing had happened.
         save_checkpoint(folder, step, constant(3), {})
-        checkpoint.prune(folder, keep=1, protect=set())
+        checkpoint.keep(folder, [step])
         assert [path.name for path in folder.iterdir()] == [str(step)]
         assert checkpoint.load(folder / str(step)).restore(constant(0))["a"][0] == 3
     assert count > 6
@@ -265,9 +265,9 @@ def test_only_what_is_not_needed_is_removed(tmp_path):
         save_checkpoint(folder, step, constant(step))
     for name in (".saving-6-99", ".removing-0", ".removing-5"):
         (folder / name).mkdir()
-    checkpoint.prune(folder, keep=2, protect={1, 77})
+    assert checkpoint.keep(folder, {1, 4, 5, 77}) == [2, 3]
     assert sorted(path.name for path in folder.iterdir()) == ["1", "4", "5"]
-    assert checkpoint.discard_after(folder, 1) == [4, 5]
+    assert checkpoint.keep(folder, [1, None]) == [4, 5]
     assert checkpoint.steps(folder) == [1]
 
 

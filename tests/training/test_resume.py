@@ -19,7 +19,7 @@ from proximo.config import Config
 from proximo.errors import ConfigError, RunDirectoryError
 from proximo.processes.peers import ALONE
 from proximo.storage import checkpoint, run_directory
-from proximo.storage.run_directory import RunLock
+from proximo.storage.run_directory import locked
 from proximo.tracking.reporter import Reporter
 from proximo.training import interrupts, resuming
 from proximo.training.jax_backend import JaxBackend
@@ -213,9 +213,7 @@ def test_checkpoint_of_another_run_raises_and_changes_no_file(whole, tmp_path, c
 def test_second_process_cannot_resume_a_locked_run(whole, tmp_path, capsys):
     run_dir = copied(whole["gru"], tmp_path)
     before = final_state(run_dir)
-    holding = (
-        f"from proximo.storage.run_directory import RunLock\nlock = RunLock(pathlib.Path({str(run_dir)!r}))\nlock.__enter__()"
-    )
+    holding = f"from proximo.storage.run_directory import locked\nlock = locked(pathlib.Path({str(run_dir)!r}))\nlock.__enter__()"
     with Process(before=f"import pathlib, time\n{holding}\nprint('held', flush=True)\ntime.sleep(100)") as holder:
         holder.read_until("held")
         assert main(["train", "--resume", f"{run_dir}@{3 * BATCH}"]) == 2
@@ -237,7 +235,7 @@ def test_resume_before_the_best_checkpoint_removes_it(whole, tmp_path):
 def test_resume_locks_the_run_before_it_chooses_a_step(whole, tmp_path, monkeypatch):
     def spy(run_dirs, *_):
         with pytest.raises(RunDirectoryError, match="is in use"):
-            RunLock(run_dirs[0]).__enter__()
+            locked(run_dirs[0]).__enter__()
         raise ConfigError("enough")
 
     monkeypatch.setattr(resuming, "starts", spy)

@@ -230,9 +230,7 @@ def _install(files: Mapping[str, bytes], folder: Path) -> None:
     with instead_of_os_errors(RunDirectoryError, f"Cannot write to {folder}", "choose another folder."):
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
-        other = min((path.name for path in folder.iterdir() if not path.name.startswith(".")), default=None)
-        if other is not None and not (folder / manifest.MANIFEST).is_file():
-            raise ConfigError(f"{folder} contains {other!r} but no {manifest.MANIFEST}: choose an empty folder.")
+        run_directory.check_replaceable(folder, manifest.MANIFEST)
         for name in {manifest.CLIP, METRICS, *(name.partition("/")[0] for name in files)} if files else ():
             remove(folder / name)
         _write(files, folder)

@@ -27,8 +27,7 @@ def charts_of(section: Section, runs: int) -> list[Chart]:
     most = max(MIN_POINTS, min(MAX_POINTS, MAX_TOTAL_POINTS // runs))
     charts = []
     for metric, (title, about) in METRICS.items():
-        groups = [[(run.label, run.series(metric)) for run in found] for found in section.groups.values()]
-        groups = [[(name, series) for name, series in group if len(series.value)] for group in groups]
+        groups = [[(run.label, x) for run in found if len((x := run.series(metric)).value)] for found in section.groups.values()]
         if not any(groups):
             continue
         chart: Chart = {"title": title, "about": about}

@@ -4,6 +4,7 @@ A checkpoint has ``state.safetensors``, ``meta.json`` and, unless it was publish
 ``docs/checkpoints.md`` describes them. Whoever writes or removes checkpoints must hold the lock of the run.
 """
 
+import contextlib
 import hashlib
 import json
 import operator
@@ -23,7 +24,7 @@ import safetensors.numpy
 
 from proximo.errors import CheckpointError, shown
 from proximo.serialization import JsonObject, dump_json, read_json
-from proximo.storage.atomic_files import remove_folder, sync_folder, write_atomic, write_synced
+from proximo.storage.atomic_files import remove, remove_folder, sync_folder, write_atomic, write_synced
 
 FORMAT = "proximo-checkpoint"
 VERSION = 5
@@ -143,32 +144,16 @@ def steps(folder: Path) -> list[int]:
     return sorted(int(name) for name in found if re.fullmatch("0|[1-9][0-9]*", name))
 
 
-def clear_leftovers(folder: Path) -> None:
-    """Remove what interrupted saves left in ``folder``."""
+def keep(folder: Path, kept: Collection[int | None]) -> list[int]:
+    """Remove what interrupted saves have left, and all checkpoints but those of the steps ``kept``. Returns the removed steps."""
     _finish_replacements(folder)
     for leftover in folder.glob(".*"):
-        if leftover.is_dir():
-            shutil.rmtree(leftover, ignore_errors=True)
-        else:
-            leftover.unlink(missing_ok=True)
-
-
-def prune(folder: Path, keep: int, protect: Collection[int]) -> None:
-    """Remove leftovers of interrupted saves, and all checkpoints but the ``keep`` newest and those in ``protect``."""
-    clear_leftovers(folder)
-    for step in steps(folder)[:-keep]:
-        if step not in protect:
-            remove_folder(folder / str(step))
-
-
-def discard_after(folder: Path, step: int) -> list[int]:
-    """Remove the checkpoints after ``step``, from which a run is resumed: they would count as the newest. Returns
-    their steps."""
-    clear_leftovers(folder)
-    later = [found for found in steps(folder) if found > step]
-    for found in reversed(later):  # so that a kill in between leaves a prefix of the run
-        remove_folder(folder / str(found))
-    return later
+        with contextlib.suppress(OSError):
+            remove(leftover)
+    removed = [step for step in steps(folder) if step not in kept]
+    for step in reversed(removed):  # so that a kill in between leaves a prefix of the run
+        remove_folder(folder / str(step))
+    return removed
 
 
 def mark_best(run_dir: Path, step: int | None) -> None:

@@ -7,7 +7,7 @@ import re
 import secrets
 import shutil
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -157,45 +157,40 @@ def _read_file(path: Path) -> Config:
         raise CheckpointError(f"{error} The file was edited, or written by another version of proximo.") from error
 
 
-class RunLock:
-    """Context manager: only this process writes into ``run_dir``. The operating system ends the lock with the process.
+@contextlib.contextmanager
+def locked(run_dir: Path) -> Iterator[None]:
+    """In this context, only this process writes into ``run_dir``. The operating system ends the lock with the process.
 
     Raises ``RunDirectoryError`` if another process has the lock, or if the folder cannot be written.
     """
-
-    def __init__(self, run_dir: Path):
-        self.run_dir, self._lock = run_dir, filelock.FileLock(run_dir / ".lock", timeout=0)
-
-    def __enter__(self) -> "RunLock":
-        if not self.run_dir.is_dir():  # filelock would create it
-            raise RunDirectoryError(f"Cannot lock {self.run_dir}: there is no such run directory.")
-        started = datetime.now().isoformat(sep=" ", timespec="seconds")
-        owner = {"pid": os.getpid(), "host": socket.gethostname(), "started": started}
-        with writing(self.run_dir):
-            try:
-                self._lock.acquire()
-                write_atomic(self.run_dir / OWNER, json.dumps(owner))
-            except filelock.Timeout:
-                owner = {**dict.fromkeys(owner, "?"), **json_object(self.run_dir / OWNER)}
-                raise RunDirectoryError(
-                    f"{self.run_dir} is in use by process {owner['pid']} on {owner['host']} (since {owner['started']}): two processes cannot "
-                    "write into one run. Stop that process, or start a new run with another --name (an agent: save it into another folder)."
-                ) from None
-            except OSError:
-                self._lock.release()
-                raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        (self.run_dir / OWNER).unlink(missing_ok=True)
-        self._lock.release()
+    if not run_dir.is_dir():  # filelock would create it
+        raise RunDirectoryError(f"Cannot lock {run_dir}: there is no such run directory.")
+    started = datetime.now().isoformat(sep=" ", timespec="seconds")
+    owner = {"pid": os.getpid(), "host": socket.gethostname(), "started": started}
+    lock = filelock.FileLock(run_dir / ".lock", timeout=0)
+    with writing(run_dir):
+        try:
+            lock.acquire()
+        except filelock.Timeout:
+            owner = {**dict.fromkeys(owner, "?"), **json_object(run_dir / OWNER)}
+            raise RunDirectoryError(
+                f"{run_dir} is in use by process {owner['pid']} on {owner['host']} (since {owner['started']}): two processes cannot write "
+                "into one run. Stop that process, or start a new run with another --name (an agent: save it into another folder)."
+            ) from None
+    try:
+        with writing(run_dir):
+            write_atomic(run_dir / OWNER, json.dumps(owner))
+        yield
+    finally:
+        (run_dir / OWNER).unlink(missing_ok=True)
+        lock.release()
 
 
 def in_use(run_dir: Path) -> bool:
     """Whether a process trains in ``run_dir``. True also if the lock belongs to another user."""
     if not (run_dir / OWNER).exists():
         return False
-    with contextlib.suppress(RunDirectoryError), RunLock(run_dir):
+    with contextlib.suppress(RunDirectoryError), locked(run_dir):
         return False
     return True
 
@@ -235,11 +230,9 @@ def write_run(folder: Path, step: int, files: dict[str, bytes]) -> Path:
     with instead_of_os_errors(CheckpointError, f"Cannot write into {folder}", "choose another folder."):
         if command.is_file() and command.read_text(encoding="utf-8") != SAVED:
             raise ConfigError(f"{folder} is the run of a training, which saving would replace: choose another folder.")
-        is_ours = command.is_file() or not folder.exists()
-        if not (is_ours or (folder.is_dir() and all(path.name.startswith(".") for path in folder.iterdir()))):
-            raise ConfigError(f"{folder} contains other files: choose an empty folder, or one that was saved to before.")
+        check_replaceable(folder, COMMAND)
         folder.mkdir(parents=True, exist_ok=True)
-        with RunLock(folder):
+        with locked(folder):
             write_atomic(command, SAVED)
             finish(folder)
             checkpoint.write(folder / "checkpoints", step, files, ONLY)
@@ -249,13 +242,22 @@ def write_run(folder: Path, step: int, files: dict[str, bytes]) -> Path:
     return folder
 
 
+def check_replaceable(folder: Path, marker: str) -> None:
+    """Raise ``ConfigError`` if ``folder`` contains files that are not hidden, but not the file ``marker`` of what would be replaced."""
+    other = min((path.name for path in folder.glob("[!.]*")), default=None)
+    if other is not None and not (folder / marker).is_file():
+        raise ConfigError(
+            f"{folder} contains {other!r} but no {marker}: choose an empty folder, or one that was written to before."
+        )
+
+
 def finish(folder: Path) -> None:
     """Finish a save of an agent, if one was begun: move the files of its checkpoint into ``folder``, and remove the other
     checkpoints. The caller must hold the lock of the run."""
     checkpoints = folder / "checkpoints"
     if (only := only_checkpoint(checkpoints)) is None:
         return
-    checkpoint.clear_leftovers(checkpoints)
+    checkpoint.keep(checkpoints, checkpoint.steps(checkpoints))
     for path in checkpoints.glob("[0-9]*"):
         if path != only:
             remove_folder(path)

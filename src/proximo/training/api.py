@@ -27,7 +27,7 @@ from proximo.processes.peers import Peers, current
 from proximo.settings import make_config
 from proximo.storage import run_directory, run_lookup
 from proximo.storage.named_folders import seed_run_dirs
-from proximo.storage.run_directory import RunLock
+from proximo.storage.run_directory import locked
 from proximo.storage.system_info import exact_versions, system_differences, system_info
 from proximo.tracking.progress import showing_progress
 from proximo.tracking.reporter import Reporter
@@ -109,7 +109,7 @@ def _train(config: Config, callbacks: list[SeedCallbacks], reporter: Reporter, p
     runs = [SeedRun(seed_config, parent / name) for name, seed_config in configs.items()]
     with contextlib.ExitStack() as locks:
         for name in configs if peers.is_first else ():
-            locks.enter_context(RunLock(parent / name))
+            locks.enter_context(locked(parent / name))
         return _train_seeds(backend, runs, callbacks, reporter, parent)
 
 
@@ -182,7 +182,7 @@ def resume(
             path = path.absolute()  # an environment may change the working folder
             # Before anything is read, because another process may still write.
             for run_dir in seed_run_dirs(path) or [path]:
-                locks.enter_context(RunLock(run_dir))
+                locks.enter_context(locked(run_dir))
             return str(path), which
 
         path, which = peers.from_first(find, "the run")

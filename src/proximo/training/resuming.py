@@ -167,7 +167,8 @@ def rewind(run: SeedRun, reporter: Reporter) -> None:
     with writing(run_dir):
         run_directory.note_resume(run_dir, run.config, shlex.join(sys.argv))
         # Checkpoints first, because a checkpoint must not outlive its rows.
-        dropped = checkpoint.discard_after(run_dir / "checkpoints", step)
+        folder = run_dir / "checkpoints"
+        dropped = checkpoint.keep(folder, [kept for kept in checkpoint.steps(folder) if kept <= step])
         for name in (METRICS, HISTOGRAMS):
             truncate_after(run_dir / name, step)
         for name in (FAILURE, STOPPED):
@@ -177,7 +178,7 @@ def rewind(run: SeedRun, reporter: Reporter) -> None:
             named = ", ".join(map(str, dropped))
             reporter.warned(f"{run_dir} continues from step {step}: its later checkpoints ({named}) are removed.")
         best = run.best and int(run.best["step"])
-        if best not in checkpoint.steps(run_dir / "checkpoints"):
+        if best not in checkpoint.steps(folder):
             # The best checkpoint was just removed, or was pruned after a better one was found. The next
             # evaluation then counts as the best.
             best = run.best = None

@@ -200,7 +200,7 @@ class SeedRun:
         with writing(self.folder, CheckpointError):
             if best == step:
                 checkpoint.mark_best(self.folder, step)
-            checkpoint.prune(folder, self.config.run.keep_checkpoints, {best} if best is not None else set())
+            checkpoint.keep(folder, [*checkpoint.steps(folder)[-self.config.run.keep_checkpoints :], best])
 
     def result(self, compile_seconds: float, interrupted: int | None, seeds_together: int) -> Result:
         calls = self.calls

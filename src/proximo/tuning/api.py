@@ -20,7 +20,7 @@ from proximo.processes.peers import current
 from proximo.storage import run_directory
 from proximo.storage.atomic_files import write_atomic
 from proximo.storage.named_folders import find_folder
-from proximo.storage.run_directory import RunLock
+from proximo.storage.run_directory import locked
 from proximo.tracking.progress import showing_progress
 from proximo.tracking.reporter import Reporter
 from proximo.training.api import settings_of
@@ -149,7 +149,7 @@ def resume(
 
     deadline = deadline_of(seconds)
     folder = find_folder(str(study), Path(tune_dir), STUDIES).absolute()
-    with RunLock(folder):
+    with locked(folder):
         plan = read_plan(open_journal(folder), folder)
     plan = dataclasses.replace(plan, trials=plan.trials if trials is None else trials)
     prepare_jax(for_seeds=True)

@@ -14,7 +14,7 @@ from optuna.trial import TrialState
 
 from proximo.errors import ConfigError, EnvError, TrainingError, command, shown
 from proximo.signatures import is_number
-from proximo.storage.run_directory import RunLock
+from proximo.storage.run_directory import locked
 from proximo.tracking.reporter import Reporter
 from proximo.training.interrupts import AbandonedError, Interrupts
 from proximo.tuning.batch import Batch, StoppedError
@@ -201,7 +201,7 @@ def run_study(folder: Path, plan: StudyPlan, reporter: Reporter, deadline: float
     go_on = f"Go on with: {command('proximo', 'tune', '--resume', folder)}"
     hurried = f"Stopped at once; the finished trials are kept. {go_on}"
     with (
-        RunLock(folder),
+        locked(folder),
         Interrupts(reporter.stopping, reporter.owns_process, on_exit=lambda: reporter.exiting(hurried)) as interrupts,
     ):
         study = Study(folder, plan, interrupts, reporter, deadline)
