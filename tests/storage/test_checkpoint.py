@@ -132,11 +132,6 @@ NEWER = (
 )
 
 
-def replaced(name: str, old: bytes, new: bytes):
-    """Replace ``old`` once in a file of a checkpoint."""
-    return lambda path: (path / name).write_bytes((path / name).read_bytes().replace(old, new, 1))
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -144,9 +139,11 @@ def replaced(name: str, old: bytes, new: bytes):
         (lambda path: (path / checkpoint.META).unlink(), r"is damaged: cannot read meta\.json \(No such file"),
         (lambda path: os.truncate(path / checkpoint.STATE, 99), "state.safetensors has the sha256 [0-9a-f]{64}, expected"),
         (lambda path: os.truncate(path / checkpoint.META, 99), r"meta\.json was not written by proximo \(ValueError"),
-        (replaced(checkpoint.META, b": ", b":  "), "meta.json does not match its own sha256"),
+        (
+            lambda path: (path / checkpoint.META).write_text((path / checkpoint.META).read_text() + " "),
+            "meta.json does not match its own sha256",
+        ),
         (lambda path: (path / checkpoint.META).write_text('{"model": "other"}'), r"not written by proximo \(KeyError: 'sha256'"),
-        (lambda path: (path / checkpoint.META).write_text("[1, 2]"), "not written by proximo"),
         (lambda path: (path / checkpoint.META).write_text("[" * 200_000 + "]" * 200_000), "not written by proximo"),
         (lambda path: rewrite_meta(path, files={}), r"not written by proximo \(KeyError: 'state.safetensors'"),
         (lambda path: rewrite_meta(path, format="orbax"), "has the format version 'of another program'"),
