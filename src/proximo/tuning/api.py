@@ -26,7 +26,7 @@ from proximo.tracking.reporter import Reporter
 from proximo.training.api import settings_of
 
 if TYPE_CHECKING:
-    from proximo.tuning.result import TuneResult
+    from proximo.tuning.study import TuneResult
 
 WITHOUT_EFFECT = (*RUN_DIRECTORY, "eval_every")
 
