@@ -19,6 +19,7 @@ from proximo.errors import CheckpointError, ConfigError, ProximoError, RunDirect
 from proximo.evaluation.evaluate import check_numbers, evaluate_policy
 from proximo.evaluation.policy import load_policy
 from proximo.publish import card, hub, manifest
+from proximo.publish.manifest import CARD, CLIP, EVALUATION, MANIFEST
 from proximo.rendering.video import videos
 from proximo.rendering.watching import film
 from proximo.serialization import dump_json, json_lines, json_object, jsonable
@@ -127,10 +128,10 @@ def push(
         if clip:
             on_progress("recording an episode")
             env, changed = evaluation_environment(policy.config, policy.env, None, env_settings, levels)
-            filmed = Path(temporary) / manifest.CLIP
+            filmed = Path(temporary) / CLIP
             try:
                 film(dataclasses.replace(policy, env=env, config=changed), filmed, seed, CLIP_STEPS)
-                files[manifest.CLIP] = filmed.read_bytes()
+                files[CLIP] = filmed.read_bytes()
             except ProximoError as error:
                 warnings.append(f"no clip was recorded: {error}")
         system = json_object(path / SYSTEM)  # other variables may name folders of this machine
@@ -139,13 +140,13 @@ def push(
             files[METRICS] = json_lines(rows)
         place = "path/to/this/folder" if repository is None else str(to)
         files |= {
-            manifest.EVALUATION: dump_json(evaluation).encode(),
+            EVALUATION: dump_json(evaluation).encode(),
             SYSTEM: dump_json(system).encode(),
             CONFIG: run_directory.render_config(config).encode(),
-            manifest.CARD: card.render(config, evaluation, place, manifest.CLIP in files, warnings).encode(),
+            CARD: card.render(config, evaluation, place, CLIP in files, warnings).encode(),
         }
         name = re.sub(r"[^\w.+-]+", "-", "-".join(names_of(path))).lstrip(".-") or "policy"
-        files[manifest.MANIFEST] = manifest.listing(files, name=name, environment=config.env.id, step=policy.step)
+        files[MANIFEST] = manifest.listing(files, name=name, environment=config.env.id, step=policy.step)
         if repository is None:
             _install(files, Path(to))
         else:
@@ -184,8 +185,8 @@ def pull(source: str | Path, *, name: str = "", trust_code: bool = False, runs_d
         found, files = manifest.read(folder)
         name, env_id = name or found["name"], found["environment"]
         check_name(name)
-        if clip := files.pop(manifest.CLIP, None):
-            files[(videos(Path()) / manifest.CLIP).as_posix()] = clip
+        if clip := files.pop(CLIP, None):
+            files[(videos(Path()) / CLIP).as_posix()] = clip
         _write(files, made)
         try:
             config = run_directory.read_config(made)
@@ -202,7 +203,7 @@ def pull(source: str | Path, *, name: str = "", trust_code: bool = False, runs_d
                 f"{source} has {parts}: {'a module' if len(code) == 1 else 'modules'} to import from your Python path. "
                 "If you trust that code, pull with --trust-code (trust_code=True)."
             )
-        sha256 = hashlib.sha256((folder / manifest.MANIFEST).read_bytes()).hexdigest()
+        sha256 = hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()
         # This machine has its workers, trackers and start time, by which `last` is chosen.
         written = {
             COMMAND: shlex.join(sys.argv) + "\n",
@@ -230,8 +231,8 @@ def _install(files: Mapping[str, bytes], folder: Path) -> None:
     with instead_of_os_errors(RunDirectoryError, f"Cannot write to {folder}", "choose another folder."):
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
-        run_directory.check_replaceable(folder, manifest.MANIFEST)
-        for name in {manifest.CLIP, METRICS, *(name.partition("/")[0] for name in files)} if files else ():
+        run_directory.check_replaceable(folder, MANIFEST)
+        for name in {CLIP, METRICS, *(name.partition("/")[0] for name in files)} if files else ():
             remove(folder / name)
         _write(files, folder)
 

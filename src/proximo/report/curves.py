@@ -6,7 +6,6 @@ import numpy as np
 
 from proximo.report.results import interquartile_band
 from proximo.report.runs import EVALUATION, SUCCESS, TRAINING, Section
-from proximo.serialization import JsonObject
 
 METRICS = {
     EVALUATION: ("Evaluation return", "mean return of greedy episodes on fixed seeds that training does not use"),
@@ -17,7 +16,7 @@ METRICS = {
 """Title and description of each chart."""
 MAX_POINTS, MIN_POINTS, MAX_TOTAL_POINTS = 240, 40, 8000
 """Points of a curve; of many runs, each curve has fewer, so that the page stays small."""
-Chart = JsonObject
+Chart = dict[str, Any]
 """``title``, ``about``, and for each axis the points ``x`` of all curves and the ``groups``. A group has what
 ``interquartile_band`` returns, and ``lines`` with the ``name`` and ``y`` of each run, NaN where it has no value."""
 
@@ -40,7 +39,7 @@ def charts_of(section: Section, runs: int) -> list[Chart]:
     return charts
 
 
-def _group(lines: list[JsonObject], points: int) -> JsonObject:
+def _group(lines: list[Chart], points: int) -> Chart:
     band = interquartile_band(np.reshape([line["y"] for line in lines], (-1, points)))
     # Where fewer than half of the runs are left, the mean would jump whenever a curve ends.
     few = band["count"] < max(1, len(lines) / 2)

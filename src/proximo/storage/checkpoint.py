@@ -49,7 +49,7 @@ def leaf_name(path: tuple[Any, ...]) -> str:
     return ".".join(part if re.fullmatch(r'[^."]+', part) else json.dumps(part) for part in parts) or "value"
 
 
-def flatten(tree: Any) -> JsonObject:
+def flatten(tree: Any) -> dict[str, Any]:
     """The arrays of ``tree`` (or their ShapeDtypeStructs) that a checkpoint stores, by dotted name."""
     leaves = [(leaf_name(path), leaf) for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]]
     arrays = (jax.Array, np.ndarray, np.generic, jax.ShapeDtypeStruct)
@@ -221,7 +221,7 @@ class Checkpoint:
 
         return jax.tree_util.tree_map_with_path(restored, template)
 
-    def values(self, prefix: str) -> JsonObject:
+    def values(self, prefix: str) -> dict[str, Any]:
         """The NumPy arrays and random keys whose names begin with ``prefix``. Raises ``CheckpointError`` if there is
         none, or if they differ from ``meta.json``."""
         try:

@@ -1,10 +1,10 @@
 """The system that a run is computed on: recorded when it starts, compared when it is resumed."""
 
 import functools
-import importlib.metadata
 import os
 import platform
 import re
+from importlib import metadata
 from pathlib import Path
 
 from proximo.jax_setup import available_devices, core_devices, cores, cpu_description
@@ -25,8 +25,8 @@ COMPARED = {
 def versions() -> dict[str, str]:
     """The versions of the installed packages that decide about results, or that an extra requires, by name."""
     try:
-        required = importlib.metadata.requires("proximo") or []
-    except importlib.metadata.PackageNotFoundError:  # a copy of the source on Python's path
+        required = metadata.requires("proximo") or []
+    except metadata.PackageNotFoundError:  # a copy of the source on Python's path
         required = []
     of_extras = [found[1] for text in required if (found := _OF_EXTRA.match(text))]
     names = dict.fromkeys([*_PACKAGES, "gymnasium", "gymnax", *of_extras])
@@ -36,8 +36,8 @@ def versions() -> dict[str, str]:
 def version(package: str) -> str:
     """The installed version of ``package``; empty if it is not installed."""
     try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
         return ""
 
 
