@@ -1,6 +1,7 @@
 """The charts of a section: curves of runs and of groups, over environment steps and over time."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 

@@ -200,9 +200,9 @@ def _groups(environment: str, runs: list[RunRecord], by: list[str]) -> dict[str,
     with contextlib.suppress(ValueError):  # by number; other values stay in the given order
         groups = dict(sorted(groups.items(), key=lambda group: [float(text) for text in group[0]]))
     names = [{run.settings["name"] for run in group} for group in groups.values()]
-    distinct = all(len(found) == 1 for found in names) and len(set.union(*names)) == len(names)
+    distinct = sum(map(len, names)) == len(set.union(*names)) == len(names)
     preferred = len(keys) not in range(1, MAX_NAMED + 1) or all(run.named for run in runs)
-    if distinct and (by == ["name"] or (preferred and not by)):
+    if distinct and preferred and not by:
         return {group[0].settings["name"]: group for group in groups.values()}
-    pairs = (", ".join(f"{key}={text}" for key, text in zip(keys, values, strict=True)) for values in groups)
+    pairs = (", ".join(x if key == "name" else f"{key}={x}" for key, x in zip(keys, values, strict=True)) for values in groups)
     return {label or environment: group for label, group in zip(pairs, groups.values(), strict=True)}

@@ -1,7 +1,6 @@
 """What ``RUN@WHICH`` means: the run directory, and the checkpoint in it."""
 
 import re
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
@@ -11,7 +10,7 @@ from proximo.serialization import json_object
 from proximo.storage import zoo
 from proximo.storage.checkpoint import Checkpoint, UnsupportedVersionError, best_step, load, steps
 from proximo.storage.named_folders import FolderKind, find_folder, is_run, seed_run_dirs
-from proximo.storage.run_directory import check_settings
+from proximo.storage.run_directory import SYSTEM, check_settings
 
 Which = Literal["last", "best"] | int
 """Which checkpoint of a run: the newest, the best, or the one of a step."""
@@ -35,8 +34,7 @@ def _split(text: str) -> tuple[str, Which]:
 
 def _started(path: Path) -> str:
     """Start time of a run, or of the newest run of a group, as text that sorts by time."""
-    changed = datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat(timespec="microseconds")
-    return max(str(json_object(run / "system.json").get("started", changed)) for run in seed_run_dirs(path) or [path])
+    return max(str(json_object(run / SYSTEM).get("started", "")) for run in seed_run_dirs(path) or [path])
 
 
 RUNS = FolderKind("run", "runs", "start one with `proximo train`, or set --runs-dir", is_run, _started)
