@@ -142,8 +142,8 @@ def dump_json(content: Any, **options: Any) -> str:
 
 
 def json_lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
-    """The content of a JSON-lines file."""
-    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+    """The content of a JSON-lines file, made ``jsonable``."""
+    return "".join(json.dumps(jsonable(row), allow_nan=False) + "\n" for row in rows).encode()
 
 
 def jsonable(value: Any) -> Any:

@@ -38,13 +38,13 @@ def read(folder: Path) -> tuple[dict[str, str], dict[str, bytes]]:
         if (found := f"{content['format']}, version {content['format_version']}") != FORMAT:
             raise CheckpointError(f"{folder} has the format {shown(found, 'text')}: this proximo reads {FORMAT}.")
         listed = content["files"]
-        sizes = {name: operator.index(listed[name]["size"]) for name in {CONFIG, SYSTEM, EVALUATION, *listed}}
+        if wrong := [name for name in listed if not LISTED.fullmatch(name)]:
+            raise CheckpointError(f"{folder / MANIFEST} lists {shown(wrong[0])}, which is not a file of a published policy.")
         fields = {"name": str(content["name"]), "environment": str(content["environment"]), "step": f"{content['step']:d}"}
+        sizes = {name: operator.index(listed[name]["size"]) for name in {CONFIG, SYSTEM, EVALUATION, *listed}}
+        files = {name: _bytes(folder, name, size) for name, size in sizes.items()}
     except (ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{folder / MANIFEST} is damaged ({type(error).__name__}: {shown(str(error), 'text')}).") from error
-    if wrong := [name for name in listed if not LISTED.fullmatch(name)]:
-        raise CheckpointError(f"{folder / MANIFEST} lists {shown(wrong[0])}, which is not a file of a published policy.")
-    files = {name: _bytes(folder, name, sizes[name]) for name in listed}
     for name, data in files.items():
         if (described := described_file(data)) != listed[name]:
             sha256 = described["sha256"][:12]
