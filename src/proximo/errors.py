@@ -43,7 +43,7 @@ class EnvironmentFault(TrainingError):  # noqa: N818
 
 @contextlib.contextmanager
 def instead_of_os_errors(kind: type[Exception], what: str, fix: str) -> Iterator[None]:
-    """An ``OSError`` in the block becomes the error ``kind``, which says ``what`` failed, why, and the ``fix``."""
+    """An ``OSError`` in the block becomes the error ``kind``: ``what`` failed, the reason of the system, and the ``fix``."""
     try:
         yield
     except OSError as error:
