@@ -48,8 +48,7 @@ from proximo.processes.peers import current
 from proximo.rendering import watching, window
 from proximo.settings import lists_settings, make_config, with_defaults
 from proximo.storage import run_directory, run_lookup
-from proximo.storage.run_directory import METRICS
-from proximo.storage.save_run import save_run
+from proximo.storage.run_directory import METRICS, save_run
 from proximo.tracking.json_lines import read_rows
 from proximo.tracking.progress import showing_progress
 from proximo.tracking.reporter import Reporter

@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal, TextIO, TypeGuard
 
 
@@ -50,6 +50,15 @@ def is_integer(value: Any) -> TypeGuard[int]:
 def is_number(value: Any) -> TypeGuard[float]:
     """Whether ``value`` is a real number of Python or NumPy, and no boolean."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+@contextlib.contextmanager
+def instead_of_os_errors(kind: type[Exception], what: str, fix: str) -> Iterator[None]:
+    """An ``OSError`` in the block becomes the error ``kind``: ``what`` failed, the reason of the system, and the ``fix``."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"{what} ({error.strerror or error}): {fix}") from error
 
 
 def nearest(name: str, known: Iterable[str], min_similarity: float = 0.6) -> str:

@@ -1,9 +1,10 @@
 """YAML and JSON, read within limits, so that no untrusted file takes minutes or causes a ``RecursionError``."""
 
+import itertools
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import yaml
 
 from proximo.errors import shown
 
+JsonObject = dict[str, Any]
+"""An object as JSON stores it: values by name."""
 MAX_YAML = 200_000
 """Characters in a YAML file. Settings need five thousand; fifty thousand take a second to read."""
 MAX_YAML_DEPTH = 20
@@ -30,22 +33,25 @@ class _Loader(yaml.SafeLoader):
     def __init__(self, text: str, aliases: bool):
         super().__init__(text)
         self.aliases, self.depth = aliases, 0
-
-    def get_single_node(self) -> yaml.Node | None:
-        node = super().get_single_node()
-        if self.aliases and node is not None and _expanded(node, {}) > MAX_YAML_NODES:
-            raise yaml.YAMLError(f"its aliases (*name) expand to more than {MAX_YAML_NODES:,} values, or contain themselves")
-        return node
+        self.sizes: dict[Any, float] = {}  # the number of nodes that a complete node stands for
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        line = f"line {self.peek_event().start_mark.line + 1}"
-        if not self.aliases and self.check_event(yaml.AliasEvent):
+        line, is_alias = f"line {self.peek_event().start_mark.line + 1}", self.check_event(yaml.AliasEvent)
+        if is_alias and not self.aliases:
             raise yaml.YAMLError(f"{line}: aliases (*name) are not supported; write the value out")
         if self.depth == MAX_YAML_DEPTH:
             raise yaml.YAMLError(f"{line}: nested deeper than {MAX_YAML_DEPTH} levels")
         self.depth += 1
-        node = super().compose_node(parent, index)
+        node: Any = super().compose_node(parent, index)
         self.depth -= 1
+        if not is_alias:
+            pairs = [(x,) for x in node.value] if isinstance(node, yaml.SequenceNode) else node.value
+            parts = () if isinstance(node, yaml.ScalarNode) else itertools.chain(*pairs)
+            self.sizes[node] = 1 + sum(self.sizes.get(part, math.inf) for part in parts)
+        if self.aliases and self.sizes.get(node, math.inf) > MAX_YAML_NODES:
+            raise yaml.YAMLError(
+                f"{line}: its aliases (*name) expand to more than {MAX_YAML_NODES:,} values, or contain themselves"
+            )
         return node
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int | str:
@@ -59,25 +65,14 @@ class _Loader(yaml.SafeLoader):
         return number
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        names = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
-        for name, count in names.items():
-            if count > 1 and not self.aliases:
-                raise yaml.YAMLError(f"{shown(name, 'text')} is given {count} times")
+        names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        if not self.aliases and len(set(names)) < len(names):
+            name, count = Counter(names).most_common(1)[0]
+            raise yaml.YAMLError(f"{shown(name, 'text')} is given {count} times")
         return super().construct_mapping(node, deep)
 
 
 _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
-
-
-def _expanded(node: yaml.Node, counted: dict[int, float]) -> float:
-    """The number of nodes that ``node`` stands for; infinite if it contains itself. ``counted`` stores it by the
-    node's id."""
-    if id(node) not in counted:
-        counted[id(node)] = math.inf  # until its parts are counted
-        pairs = node.value if isinstance(node, yaml.CollectionNode) else []
-        parts = [part for pair in pairs for part in (pair if isinstance(pair, tuple) else (pair,))]
-        counted[id(node)] = 1 + sum(_expanded(part, counted) for part in parts)
-    return counted[id(node)]
 
 
 class _Dumper(yaml.SafeDumper):
@@ -117,12 +112,8 @@ def read_json(data: bytes | str) -> Any:
     """The content of JSON. Raises ``ValueError`` if it is invalid or nested deeper than ``MAX_JSON_DEPTH``."""
     try:
         content = json.loads(data)
-        level, depth = [content], 0
-        while level := [x for x in level if isinstance(x, dict | list)]:
-            depth += 1
-            if depth > MAX_JSON_DEPTH:
-                raise RecursionError
-            level = [x for parent in level for x in (parent.values() if isinstance(parent, dict) else parent)]
+        if _depth(content) > MAX_JSON_DEPTH:
+            raise RecursionError
     except RecursionError:
         raise ValueError(f"it is nested deeper than {MAX_JSON_DEPTH} levels") from None
     except ValueError as error:
@@ -130,13 +121,29 @@ def read_json(data: bytes | str) -> Any:
     return content
 
 
-def json_object(path: Path) -> dict[str, Any]:
+def _depth(content: Any) -> int:
+    if not isinstance(content, dict | list):
+        return 0
+    return 1 + max(map(_depth, content.values() if isinstance(content, dict) else content), default=0)
+
+
+def json_object(path: Path) -> JsonObject:
     """The JSON object in a file; empty if there is none, or if the file cannot be read."""
     try:
         content = read_json(path.read_bytes())
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}
+
+
+def dump_json(content: Any, **options: Any) -> str:
+    """``content`` as the text of a JSON file, made ``jsonable``."""
+    return json.dumps(jsonable(content), indent=1, **options) + "\n"
+
+
+def json_lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
+    """The content of a JSON-lines file, made ``jsonable``."""
+    return "".join(json.dumps(jsonable(row), allow_nan=False) + "\n" for row in rows).encode()
 
 
 def jsonable(value: Any) -> Any:

@@ -11,8 +11,7 @@ from proximo.cli import reporters as module
 from proximo.cli.reporters import TrainingReporter
 from proximo.config import Config, override
 from proximo.training.seed_run import Result
-from proximo.tuning.journal import Record
-from proximo.tuning.plan import StudyPlan
+from proximo.tuning.plan import Record, StudyPlan
 from proximo.tuning.progress import StudyProgress
 from proximo.tuning.space import read_space
 

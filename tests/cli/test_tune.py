@@ -12,7 +12,7 @@ import yaml
 from commands import ended_at_once, flags, pressed_twice
 from proximo.cli import main
 from proximo.settings import make_config
-from proximo.storage.run_lock import RunLock
+from proximo.storage.run_directory import locked
 from proximo.training.backends import JaxBackend
 from proximo.training.interrupts import AbandonedError
 from proximo.tuning import study as study_module
@@ -147,7 +147,7 @@ def test_study_that_cannot_begin_or_continue_is_reported_in_one_sentence(done, t
     folder = done[0]
     again = words(folder.parents[2])[1:]
     assert f"{folder} exists already: continue it with `--resume {folder}`, or choose another --name." in said(*again)
-    with RunLock(folder):
+    with locked(folder):
         assert "is in use by process" in said("--resume", folder)
     damaged = shutil.copytree(folder, tmp_path / "s") / "journal.log"
     lines = damaged.read_text().splitlines(keepends=True)

@@ -1,6 +1,7 @@
-"""Every kind of policy: ONNX Runtime acts like JAX over steps with resets, each with its own memory."""
+"""Every kind of policy: ONNX Runtime acts like JAX over steps with resets, each with its own memory; privileged observations are only for the value."""
 
 import dataclasses
+import functools
 import logging
 
 import equinox as eqx
@@ -18,7 +19,7 @@ from proximo.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 
 import toys
 from exports import exported, made
-from helpers import MEMORIES
+from helpers import MEMORIES, bits
 
 MIXED = MultiDiscrete((3, 2, 4), (1, 0, -2))
 BITS = MultiBinary((2, 2))
@@ -133,22 +134,18 @@ class Backwards(eqx.Module):
         return jax.lax.scan(lambda total, part: (total + part, total), 0.0, x, reverse=True)[1]
 
 
-def test_what_cannot_be_exported_is_one_sentence():
+def test_what_cannot_be_exported_is_one_sentence(monkeypatch):
     handlers, platform_dependent = [*logging.root.handlers], jax.lax.platform_dependent
     policy = made(encoder=Backwards)
     reason = r"jax2onnx cannot export this policy \(NotImplementedError: Reverse scan is not supported in IR pipeline\)"
-    with pytest.raises(ConfigError, match=rf"^{reason}\. If it computes with the number of environments, fix it with --batch\.$"):
-        exported(policy)
-    with pytest.raises(ConfigError, match=rf"^{reason}\.$"):
-        exported(policy, batch=2)
+    hint = r"\. If it computes with the number of environments, fix it with --batch\.$"
+    for batch, ending in ((None, hint), (2, r"\.$")):
+        with pytest.raises(ConfigError, match=rf"^{reason}{ending}"):
+            exported(policy, batch=batch)
     assert (logging.root.handlers, jax.lax.platform_dependent) == (handlers, platform_dependent)
-
-
-def test_a_policy_that_computes_with_the_batch_size_needs_a_fixed_one(monkeypatch):
-    policy = made()
-    call = type(policy.actor_critic).normalize
+    policy, call = made(), type(policy.actor_critic).normalize
     monkeypatch.setattr(type(policy.actor_critic), "normalize", lambda self, x: call(self, x) / float(len(x)))
-    with pytest.raises(ConfigError, match="fix it with --batch"):
+    with pytest.raises(ConfigError, match=hint):
         exported(policy)
     assert parity.check(PolicyFunction(policy), exported(policy, batch=2).run, 2) < parity.TOLERANCE
 
@@ -163,23 +160,27 @@ def changed(policy_function, name, change):
     return run
 
 
-@pytest.mark.parametrize("where", ["memory.0.next", "action", "value", "log_prob"])
-def test_a_wrong_output_fails_the_parity_check(where):
-    policy_function = PolicyFunction(made(memory="gru"))
-    wrong = changed(policy_function, where, lambda x: x + np.float32(3e-5) * np.maximum(1.0, np.abs(x)))
-    with pytest.raises(ParityError, match=rf"Export failed: at step 0 the error of {where} is .*nothing was written"):
-        parity.check(policy_function, wrong, None)
+WRONG = {
+    **dict.fromkeys(
+        ("memory.0.next", "action", "value", "log_prob"), lambda x: x + np.float32(3e-5) * np.maximum(1.0, np.abs(x))
+    ),
+    "logits": lambda x: x.astype(np.float64),
+    "memory.0": lambda x: np.zeros_like(x),
+}
 
 
-def test_a_missing_reset_or_another_type_fails_the_parity_check():
-    policy_function = PolicyFunction(made(memory="gru"))
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_output_or_type_or_a_missing_reset_fails_the_parity_check(name):
+    policy_function = PolicyFunction(made(memory="gru", actions=Discrete(3) if name == "logits" else None))
 
     def forgetful(arrays):
         return policy_function(policy_function.actor_critic, {**arrays, "episode_start": np.zeros_like(arrays["episode_start"])})
 
-    for wrong in (forgetful, changed(policy_function, "value", lambda x: x[:, None])):
-        with pytest.raises(ParityError, match="Export failed: at step"):
-            parity.check(policy_function, wrong, None)
+    wrong = forgetful if name == "memory.0" else changed(policy_function, name, WRONG[name])
+    where = {"memory.0": r"step \d+ the error", "logits": r"step 0 logits is float64\[3, 3\], in JAX float32\[3, 3\]; nothing"}
+    expected = where.get(name, f"step 0 the error of {name} is .*nothing was written")
+    with pytest.raises(ParityError, match=f"Export failed: at {expected}"):
+        parity.check(policy_function, wrong, None)
 
 
 def test_only_ties_may_choose_another_action():
@@ -199,3 +200,60 @@ def test_a_bfloat16_policy_is_exported_in_float32():
     torsos = tuple(dataclasses.replace(torso, compute_dtype="bfloat16") for torso in policy.actor_critic.torsos)
     narrow = dataclasses.replace(narrow, actor_critic=dataclasses.replace(policy.actor_critic, torsos=torsos))
     assert parity.check(PolicyFunction(narrow), exported(narrow, batch=2).run, 2) < parity.TOLERANCE
+
+
+# The privileged entry is the first by name, and has other axes than what is seen.
+SPACE = Dict((("hidden", Box((2, 2))), ("seen", Box((3,)))))
+SETTINGS = {"privileged": "hidden", "towers": "separate"}
+N = 4
+
+
+@functools.cache
+def policy(memory):
+    return made(SPACE, Discrete(3), memory=memory, **SETTINGS)
+
+
+def observation(hidden=1.0):
+    return {"seen": np.linspace(-1, 1, 3 * N, dtype=np.float32).reshape(N, 3), "hidden": np.full((N, 2, 2), hidden, np.float32)}
+
+
+@pytest.mark.parametrize("memory", ["none", "gru"])
+def test_only_the_value_depends_on_privileged_observations(memory):
+    network = policy(memory).actor_critic
+
+    @jax.jit
+    def said(x):
+        rows = jax.tree.map(lambda part: jnp.stack([part, part]), x)
+        _, distribution, value = network.unroll(network.init_memory(N), rows, jnp.zeros((2, N), bool), jnp.ones((2, N), bool))
+        after, one, _ = network.forward(network.init_memory(N), x, jnp.ones(N, bool), jnp.ones(N, bool))
+        return distribution.logits, one.logits, after[0], value
+
+    plain, other = said(observation(0.0)), said(observation(5.0))
+    assert bits(plain[:3]) == bits(other[:3])
+    assert float(jnp.abs(plain[3] - other[3]).min()) > 1e-3
+    seen = {**observation(0.0), "seen": observation()["seen"] + 1.0}
+    assert bits(said(seen)[:1]) != bits(plain[:1])
+
+
+@pytest.mark.parametrize("memory", ["none", "gru"])
+def test_policy_acts_without_privileged_observations(memory):
+    acting, start, given = policy(memory), [True] * N, observation(3.0)
+    settings = {"deterministic": False, "key": jax.random.key(0)}
+    one, other = (acting.predict(x, None, start, **settings)[0] for x in (given, {"seen": given["seen"]}))
+    np.testing.assert_array_equal(one, other)
+    alone = [acting.predict({"seen": row}, None, True)[0] for row in given["seen"]]
+    np.testing.assert_array_equal(alone, acting.predict(given, None, start)[0])
+    with pytest.raises(ConfigError, match=r"^The observation is a dict of hidden: expected a dict of hidden, seen\.$"):
+        acting.predict({"hidden": given["hidden"]}, None, start)
+
+
+def test_export_acts_without_privileged_observations_and_has_no_value():
+    export, ours = exported(policy("gru")), policy("gru")
+    seen = {"seen": observation()["seen"]}
+    theirs, memory = export.init_memory(N), ours.init_memory(N)
+    for episode_start in ([True] * N, [False] * N):
+        outputs = export.run({"observation.seen": seen["seen"], "episode_start": episode_start, **theirs})
+        found, theirs = export.predict(seen, theirs, episode_start)
+        action, memory = ours.predict(seen, memory, episode_start)
+        np.testing.assert_array_equal(found, action)
+    assert set(outputs) == {"action", "log_prob", "logits", "memory.0.next", "memory.1.next"}

@@ -17,10 +17,11 @@ from huggingface_hub.utils import filter_repo_objects
 
 import proximo
 from commands import BATCH, GRU, copied, final_state, rows, trained
+from proximo import publish
 from proximo.cli import main
 from proximo.config import LEAVES
 from proximo.errors import CheckpointError, ConfigError, EnvError, RunDirectoryError
-from proximo.publish import hub, publishing, pull, push
+from proximo.publish import hub, pull, push
 from proximo.storage import checkpoint, run_directory, run_lookup
 from proximo.storage.system_info import EXACT_VARIABLES
 
@@ -185,7 +186,7 @@ def test_folder_without_a_published_policy_raises_one_sentence(folder, tmp_path,
     assert not list(tmp_path.glob("runs/*/*"))
 
 
-@pytest.mark.parametrize("change", ["bytes", "type", "key", "policy", "evaluation"])
+@pytest.mark.parametrize("change", ["bytes", "type", "key", "policy"])
 def test_unreadable_state_is_refused_at_pull(folder, tmp_path, change):
     path = folder / "checkpoints" / str(MIDDLE)
     data, meta = (path / "state.safetensors").read_bytes(), json.loads((path / "meta.json").read_text())
@@ -196,8 +197,6 @@ def test_unreadable_state_is_refused_at_pull(folder, tmp_path, change):
         meta["leaves"][name]["dtype"] = "floaty"
     elif change == "key":
         meta["keys"] = dict.fromkeys(meta["keys"], "mersenne")
-    elif change == "evaluation":
-        meta["info"]["best"] = {"step": "x"}
     else:
         meta["leaves"] = {name: leaf for name, leaf in meta["leaves"].items() if not name.startswith("learner.policy.")}
     del meta["sha256"]  # the checksums are valid
@@ -254,7 +253,7 @@ def test_whatever_names_code_or_a_machine_is_refused_or_reset(folder, tmp_path):
     assert (config.env.actors, config.env.num_workers, config.run.track) == (0, -1, "none")
     texts = {name for name, leaf in LEAVES.items() if leaf.type in (str, tuple[str, ...])}
     names_no_code = {"levels", "privileged", "drop_observations"}
-    assert texts - {*publishing.OF_THE_MACHINE} - names_no_code == {"id", "eval_env", "wrappers"}
+    assert texts - {*publish.OF_THE_MACHINE} - names_no_code == {"id", "eval_env", "wrappers"}
 
 
 def test_environment_settings_cannot_execute_other_callables(folder, tmp_path):
@@ -279,18 +278,20 @@ def test_code_in_a_published_folder_is_not_run(folder, tmp_path, monkeypatch):
 
 
 def test_checkpoint_deleted_during_its_evaluation_with_other_settings_is_published(run_dir, tmp_path, monkeypatch):
-    run, evaluate, filmed = copied(run_dir, tmp_path), publishing.evaluate_policy, []
+    run, evaluate, filmed = copied(run_dir, tmp_path), publish.evaluate_policy, []
 
     def slow(*arguments, **settings):
         shutil.rmtree(run / "checkpoints" / str(MIDDLE))
         return evaluate(*arguments, **settings)
 
-    monkeypatch.setattr(publishing, "evaluate_policy", slow)
+    monkeypatch.setattr(publish, "evaluate_policy", slow)
     monkeypatch.setattr(
-        publishing, "film", lambda policy, path, *numbers: filmed.append((policy.config.env.env_settings, *numbers))
+        publish,
+        "film",
+        lambda policy, path, *numbers: filmed.append((policy.config.env.env_settings, *numbers)) or path.write_bytes(b"x"),
     )
     said = push(f"{run}@{MIDDLE}", tmp_path / "out", episodes=2, seed=5, env_settings={"show_steps": 1})
-    assert filmed == [({"show_steps": 1}, 5, publishing.CLIP_STEPS)]
+    assert filmed == [({"show_steps": 1}, 5, publish.CLIP_STEPS)]
     assert (said.evaluation["seed"], said.evaluation["env_settings"]) == (5, {"show_steps": 1})
     assert proximo.load_policy(pull(tmp_path / "out", runs_dir=str(tmp_path / "runs"))).step == MIDDLE
 
@@ -408,7 +409,7 @@ def test_upload_problems_raise_before_the_evaluation(the_hub, run_dir, monkeypat
     for repository in ("me/public", "me/llm"):
         the_hub.create_repo(repository, exist_ok=True)
     (the_hub.folder / "me/llm/model.bin").write_text("mine")
-    monkeypatch.setattr("proximo.publish.publishing.evaluate_policy", lambda *_, **__: pytest.fail("evaluated"))
+    monkeypatch.setattr("proximo.publish.evaluate_policy", lambda *_, **__: pytest.fail("evaluated"))
     with pytest.raises((ConfigError, RunDirectoryError, hub.HubError), match=sentence):
         push(str(run_dir), to.format(the_hub.folder), **settings)
     assert "me/new" not in the_hub.private

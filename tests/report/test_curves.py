@@ -5,8 +5,7 @@ import pytest
 
 from made_runs import BATCH, SPEED, made_group, made_rows, write_rows
 from proximo.report.curves import charts_of, common_grid, on_grid
-from proximo.report.grouping import sections_of
-from proximo.report.read import read_runs
+from proximo.report.runs import read_runs, sections_of
 
 
 @pytest.mark.parametrize("rows", [1, 240, 241, 12_345])

@@ -22,7 +22,7 @@ from proximo.config import Config, override
 from proximo.errors import CheckpointError
 from proximo.evaluation.policy import load_policy
 from proximo.processes.peers import ALONE
-from proximo.storage import checkpoint, run_directory, run_lookup, save_run
+from proximo.storage import checkpoint, run_directory, run_lookup
 from proximo.storage.checkpoint import META, STATE
 from proximo.tracking.json_lines import read_rows
 from proximo.tracking.reporter import Reporter
@@ -118,9 +118,9 @@ def agents():
         step, files = updates * BATCH, {}
         history = [{"step": BATCH * i, "loss": seed + i / 7} for i in range(1, updates + 1)]
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(save_run, "write_run", lambda folder, step, made: files.update(made))
-            save_run.save_run(None, agent.config, step, agent._current_state(), None, history)
-        save = partial(save_run.write_run, step=step, files=files)
+            patched.setattr(run_directory, "write_run", lambda folder, step, made: files.update(made))
+            run_directory.save_run(None, agent.config, step, agent._current_state(), None, history)
+        save = partial(run_directory.write_run, step=step, files=files)
         return SimpleNamespace(agent=agent, step=step, history=history, files=files, save=save)
 
     return {

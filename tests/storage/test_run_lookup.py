@@ -85,12 +85,9 @@ def test_a_policy_of_the_zoo_is_not_proposed_where_a_run_is_needed(tmp_path):
     assert "zoo:" not in str(refused.value)
 
 
-def test_seed_runs_of_a_group_are_sorted_by_seed(runs):
+def test_seed_runs_are_sorted_by_seed_and_those_of_equal_numbers_are_both_found(runs, tmp_path):
     assert [path.name for path in seed_run_dirs(runs / "Pong" / "many")] == ["seed-9", "seed-10"]
     assert seed_run_dirs(runs / "Pong" / "baseline") == []
-
-
-def test_seed_runs_of_equal_numbers_are_both_found(tmp_path):
     for name in ("seed-1", "seed-01"):
         (tmp_path / name).mkdir()
     assert {path.name for path in seed_run_dirs(tmp_path)} == {"seed-1", "seed-01"}

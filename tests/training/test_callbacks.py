@@ -18,7 +18,7 @@ from commands import BATCH, SMALL, copied, final_state, rows
 from proximo.callbacks import BestModel, Checkpoints, EarlyStopping, Video
 from proximo.errors import CheckpointError, ConfigError
 from proximo.evaluation.evaluators import JaxEvaluator
-from proximo.report.read import read_run
+from proximo.report.runs import read_run
 from proximo.storage import checkpoint
 from proximo.training.callbacks import Evaluation, Info, SeedCallbacks, callbacks_of_seeds
 

@@ -198,7 +198,7 @@ def test_checkpoint_of_another_run_raises_and_changes_no_file(whole, tmp_path, c
 def test_second_process_cannot_resume_a_locked_run(whole, tmp_path, capsys, monkeypatch):
     run_dir = copied(whole["gru"], tmp_path)
     before = final_state(run_dir)
-    holding = f"from proximo.storage.run_lock import RunLock\nlock = RunLock(pathlib.Path({str(run_dir)!r}))\nlock.__enter__()"
+    holding = f"from proximo.storage.run_directory import locked\nlock = locked(pathlib.Path({str(run_dir)!r}))\nlock.__enter__()"
     with Process(before=f"import pathlib, time\n{holding}\nprint('held', flush=True)\ntime.sleep(100)") as holder:
         holder.read_until("held")
         with monkeypatch.context() as patch:

@@ -185,7 +185,7 @@ def test_stopped_group_resumes_from_each_or_the_common_checkpoint(groups, tmp_pa
     group = copied(groups[mode], tmp_path)
     newest = newest(checkpoint.steps(group / "seed-6" / "checkpoints"))
     for name, step in newest.items():
-        checkpoint.discard_after(group / name / "checkpoints", step)
+        checkpoint.keep(group / name / "checkpoints", range(step + 1))
     complete = {seed_run.name for seed_run in seed_run_dirs(group)} - newest.keys()
     for name in complete - {"seed-7"}:  # which only an incomplete seed would need
         shutil.rmtree(group / name / "checkpoints" / str(4 * BATCH))
@@ -205,7 +205,7 @@ def test_vmapped_group_repeats_no_more_than_one_save(groups, tmp_path, capsys, f
     group = copied(groups["vmap"], tmp_path)
     last = checkpoint.steps(group / "seed-5" / "checkpoints")[-2]
     for name, step in (("seed-5", last), ("seed-6", first), ("seed-7", last)):
-        checkpoint.discard_after(group / name / "checkpoints", step)
+        checkpoint.keep(group / name / "checkpoints", range(step + 1))
     before = checkpoint.steps(group / "seed-5" / "checkpoints")
     assert main(["train", "--resume", str(group)]) == 2
     says = f"seed-5 continues from step {last}, and another seed continues from step {first}: resume each seed alone"

@@ -5,11 +5,10 @@ import pytest
 import proximo
 from proximo.errors import ConfigError
 from proximo.settings import make_config
-from proximo.storage.run_lock import RunLock
+from proximo.storage.run_directory import locked
 from proximo.tracking.reporter import Reporter
 from proximo.training.interrupts import AbandonedError
-from proximo.tuning.journal import open_journal
-from proximo.tuning.plan import read_plan
+from proximo.tuning.plan import open_journal, read_plan
 
 from studies import ENV, SETTINGS
 
@@ -62,5 +61,5 @@ def test_ctrl_c_during_a_call_that_does_not_return_keeps_the_process(tmp_path, m
         proximo.tune(ENV, preset=False, tune_dir=tmp_path, name="s", **SETTINGS)
     folder = tmp_path / ENV.replace(":", "-") / "s"
     assert (folder / "trials.csv").is_file()
-    with RunLock(folder):
+    with locked(folder):
         pass

@@ -8,8 +8,7 @@ import pytest
 from proximo.config import override
 from proximo.config.validation import validate
 from proximo.errors import CheckpointError, ConfigError
-from proximo.tuning.journal import Record, open_journal
-from proximo.tuning.plan import draw, read_plan
+from proximo.tuning.plan import Record, draw, open_journal, read_plan
 from proximo.tuning.space import drawn_settings
 
 from studies import config, plan

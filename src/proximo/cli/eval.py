@@ -3,7 +3,6 @@
 proximo eval RUN [--episodes N] [--greedy | --stochastic] [...]
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -99,16 +98,16 @@ def _over_seeds(evaluations: dict[str, Any], summaries: dict[str, Rows]) -> Rows
 
 
 def _write_lines(path: Path, evaluations: dict[str, Any]) -> None:
-    from proximo.serialization import jsonable
+    from proximo.serialization import json_lines
 
-    lines = [
-        json.dumps(jsonable({"run": name, **evaluation.played, "policy": mode, **row}), allow_nan=False)
+    rows = [
+        {"run": name, **evaluation.played, "policy": mode, **row}
         for name, evaluation in evaluations.items()
         for mode, episodes in evaluation.episodes.items()
         for row in episodes.rows()
     ]
     try:
-        path.write_text("\n".join(lines) + "\n")
+        path.write_bytes(json_lines(rows))
     except OSError as error:
         raise UsageError(f"Cannot write --episodes-file {path} ({error.strerror}).") from error
 

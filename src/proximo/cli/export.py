@@ -17,8 +17,7 @@ def run(options: Options) -> int:
     if options.batch is not None and options.batch < 1:
         raise UsageError(f"--batch {options.batch}: expected at least 1.")
     from proximo.evaluation.policy import load_policy
-    from proximo.export import export
-    from proximo.export.folder import METADATA
+    from proximo.export import METADATA, export
     from proximo.jax_setup import prepare_jax
     from proximo.storage import run_lookup, zoo
 

@@ -91,7 +91,7 @@ def run(options: Options) -> int:
 
 def print_result(result: Any) -> None:
     """Print the settings of the best trial, its scores and the base's, and how to train with them."""
-    from proximo.tuning.journal import FINAL, TEST, TRIAL
+    from proximo.tuning.plan import FINAL, TEST, TRIAL
     from proximo.tuning.space import plain
 
     best = result.best

@@ -2,7 +2,7 @@
 
 import functools
 import timeit
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -19,14 +19,13 @@ STEPS, ENVIRONMENTS, TOLERANCE, ENDS = 50, (4, 1), 2e-5, 0.1
 """``ENVIRONMENTS``: with how many an export for any number is checked. ``ENDS``: probability of an end."""
 SIZES, CALLS = (1, 64), 50
 """How many environments act together when the time is measured, and how often it is measured."""
-Run = Callable[[Arrays], Mapping[str, Any]]
 
 
 class ParityError(TrainingError):
     """An exported policy does not compute what JAX computes. Nothing was written."""
 
 
-def check(function: PolicyFunction, run: Run, batch: int | None) -> float:
+def check(function: PolicyFunction, run: Callable[[Arrays], Arrays], batch: int | None) -> float:
     """Compare episodes of random observations that ``run`` and JAX compute, each with its own memory.
 
     Args:
@@ -67,9 +66,10 @@ def random_inputs(function: PolicyFunction, rng: np.random.Generator, n: int, be
             mean, variance = (np.asarray(statistics[f"{name}.{part}"]) for part in ("mean", "variance"))
             drawn[name] = np.clip(mean + 2.0 * np.sqrt(variance) * rng.normal(size=inputs[name].shape), *leaf.bounds())
     if ACTION_MASK in inputs:
-        sizes = mask_sizes(function.policy.env.action_space)
-        masks = [(rng.random((n, size)) < 0.6) | (np.arange(size) == rng.integers(size, size=(n, 1))) for size in sizes]
-        drawn[ACTION_MASK] = np.concatenate(masks, axis=1).reshape(inputs[ACTION_MASK].shape)
+        sizes = np.array(mask_sizes(function.policy.env.action_space))
+        mask = rng.random((n, sizes.sum())) < 0.6
+        mask[:, sizes.cumsum() - 1 - rng.integers(sizes)] = True  # one choice of each component
+        drawn[ACTION_MASK] = mask.reshape(inputs[ACTION_MASK].shape)
     for name, family in ((REWARD, "normal"), (NOISE, function.actor_critic.actor.noise_family)):
         if name in inputs:
             drawn[name] = getattr(rng, str(family))(size=inputs[name].shape)

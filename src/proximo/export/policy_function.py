@@ -48,32 +48,34 @@ class PolicyFunction:
         """The space of the observations, without entries that only the value reads."""
         return without(self.policy.env.observation_space, self.actor_critic.privileged)
 
-    def example(self, n: int) -> dict[str, Any]:
-        """Inputs of ``n`` environments before the first step. Raises ``ConfigError`` for unknown noise."""
+    @functools.cached_property
+    def example(self) -> dict[str, Any]:
+        """Inputs of one environment before the first step, as a tree. Raises ``ConfigError`` for unknown noise."""
         actor_critic, actor = self.actor_critic, self.actor_critic.actor
-        memory = {str(i): state for i, state in enumerate(actor_critic.init_memory(n))}
-        inputs = {OBSERVATION: zeros(self.space, (n,)), EPISODE_START: np.zeros(n, bool), MEMORY: memory}
+        memory = {str(i): state for i, state in enumerate(actor_critic.init_memory(1))}
+        inputs = {OBSERVATION: zeros(self.space, (1,)), EPISODE_START: np.zeros(1, bool), MEMORY: memory}
         if PREVIOUS_ACTION in actor_critic.observed_previous:
-            memory[PREVIOUS_ACTION] = np.zeros((n, flatdim(actor.space)), np.float32)
+            memory[PREVIOUS_ACTION] = np.zeros((1, flatdim(actor.space)), np.float32)
         if PREVIOUS_REWARD in actor_critic.observed_previous:
-            inputs[REWARD] = np.zeros(n, np.float32)
+            inputs[REWARD] = np.zeros(1, np.float32)
         if not self.deterministic:
             if actor.noise_family is None:
                 raise ConfigError(
                     f"--stochastic: the noise of {type(actor).__name__} is unknown. Export without --stochastic, and sample from the "
                     "parameters of the distribution."
                 )
-            inputs[NOISE] = actor.noise(jax.random.key(0), (n,))
+            inputs[NOISE] = actor.noise(jax.random.key(0), (1,))
         return inputs
 
     def inputs(self, n: int) -> Arrays:
-        """The ``example`` by name."""
-        return {name: np.asarray(x) for name, x in _named(self.example(n)).items()}
+        """The ``example`` by name, of ``n`` environments. The mask's name lacks the prefix of the observation."""
+        mask = f"{OBSERVATION}.{ACTION_MASK}"
+        return {ACTION_MASK if k == mask else k: np.repeat(np.asarray(x), n, axis=0) for k, x in flatten(self.example).items()}
 
     @functools.cached_property
     def observation_names(self) -> list[str]:
         """The inputs that are parts of the observation, in the order of the leaves of the space."""
-        return list(_named({OBSERVATION: zeros(self.space, (1,))}))
+        return [name for name in self.inputs(1) if name.startswith((OBSERVATION, ACTION_MASK))]
 
     def init_memory(self, n: int) -> Arrays:
         """The inputs that are the memory. An output has the same name with ``.next`` after it."""
@@ -81,8 +83,7 @@ class PolicyFunction:
 
     def as_tree(self, arrays: Arrays) -> dict[str, Any]:
         """Inputs by name as a tree like the ``example``."""
-        example = jax.eval_shape(lambda: self.example(1))
-        return jax.tree.unflatten(jax.tree.structure(example), [arrays[name] for name in _named(example)])
+        return jax.tree.unflatten(jax.tree.structure(self.example), [arrays[name] for name in self.inputs(1)])
 
     def __call__(self, actor_critic: ActorCritic, arrays: Arrays) -> Arrays:
         """All outputs. ``actor_critic`` is an argument, so that an export may compute it in another way."""
@@ -113,8 +114,3 @@ class PolicyFunction:
         if PREVIOUS_ACTION in inputs[MEMORY]:
             memory[PREVIOUS_ACTION] = actor_critic.actor.features(action)
         return outputs | {name + NEXT: x for name, x in flatten({MEMORY: memory}).items()}
-
-
-def _named(inputs: Any) -> Arrays:
-    """Arrays by dotted name. The mask's name lacks the prefix of the observation."""
-    return {ACTION_MASK if name == f"{OBSERVATION}.{ACTION_MASK}" else name: x for name, x in flatten(inputs).items()}

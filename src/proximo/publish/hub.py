@@ -9,7 +9,7 @@ from typing import Any
 
 from proximo.config import Config
 from proximo.errors import ConfigError, ProximoError, lacking
-from proximo.publish import manifest
+from proximo.publish.manifest import CARD, CLIP, MANIFEST, PATTERNS
 from proximo.storage.run_directory import METRICS
 
 
@@ -36,8 +36,8 @@ def begin(name: str, private: bool) -> str:
         page = api.create_repo(name, private=private or None, exist_ok=True)
         content = set(api.list_repo_files(name)) - {".gitattributes"}
         is_public = private and not api.model_info(name).private
-    if content and manifest.MANIFEST not in content:
-        raise HubError(f"hf:{name} contains {min(content)!r} but no {manifest.MANIFEST}: choose another repository.")
+    if content and MANIFEST not in content:
+        raise HubError(f"hf:{name} contains {min(content)!r} but no {MANIFEST}: choose another repository.")
     if is_public:
         raise HubError(f"hf:{name} exists and is public: make it private on its page, or omit --private.")
     return str(page)
@@ -47,7 +47,7 @@ def upload(name: str, folder: Path, config: Config, evaluation: Mapping[str, Any
     """Commit the files of ``folder``, with a model card's metadata. They replace earlier ones."""
     env, kind, greedy = config.env.id, "reinforcement-learning", evaluation["greedy"]
     memory = ["recurrent", str(config.network.memory)] if config.network.remembers else []
-    score, card = f"{greedy['return_mean']:.2f} +/- {greedy['return_std']:.2f}", folder / manifest.CARD
+    score, card = f"{greedy['return_mean']:.2f} +/- {greedy['return_std']:.2f}", folder / CARD
     with _library(name) as library:
         data = library.ModelCardData(
             library_name="proximo",
@@ -61,14 +61,14 @@ def upload(name: str, folder: Path, config: Config, evaluation: Mapping[str, Any
             repo_id=name,
             folder_path=folder,
             commit_message=f"{env} at step {evaluation['step']:,}",
-            delete_patterns=["checkpoints/*", manifest.CLIP, METRICS],
+            delete_patterns=["checkpoints/*", CLIP, METRICS],
         )
 
 
 def download(name: str, revision: str | None, folder: Path) -> None:
     """Download to ``folder`` the files that a ``proximo.json`` may list, and the card."""
     with _library(name) as library:
-        library.snapshot_download(name, revision=revision, local_dir=folder, allow_patterns=manifest.PATTERNS)
+        library.snapshot_download(name, revision=revision, local_dir=folder, allow_patterns=PATTERNS)
 
 
 @contextlib.contextmanager

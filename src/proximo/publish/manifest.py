@@ -1,13 +1,13 @@
 """The files of a published policy. ``proximo.json`` lists each with its SHA-256; no other file is copied."""
 
-import json
 import operator
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from proximo.errors import CheckpointError, shown
-from proximo.serialization import read_json
+from proximo.errors import CheckpointError, instead_of_os_errors, shown
+from proximo.serialization import dump_json, read_json
 from proximo.storage.checkpoint import CONFIG, META, STATE, described_file
 from proximo.storage.run_directory import METRICS, PUBLISHED, SYSTEM
 
@@ -22,17 +22,10 @@ MAX_TEXT = 10_000_000
 """Bytes that ``proximo.json`` and a card have at most."""
 
 
-def write(folder: Path, **fields: Any) -> tuple[str, ...]:
-    """Write ``proximo.json`` with the ``fields`` and a list of the files in ``folder``. Returns the names of all files."""
-    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-    files = {name: described_file((folder / name).read_bytes()) for name in names if LISTED.fullmatch(name)}
-    write_json(folder / MANIFEST, {"format": "proximo-published", "format_version": 1, **fields, "files": files})
-    return tuple(sorted([*names, MANIFEST]))
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write ``content`` as a JSON file."""
-    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+def listing(files: Mapping[str, bytes], **fields: Any) -> bytes:
+    """The content of ``proximo.json``: the ``fields``, and a list of ``files``."""
+    described = {name: described_file(data) for name, data in sorted(files.items()) if LISTED.fullmatch(name)}
+    return dump_json({"format": "proximo-published", "format_version": 1, **fields, "files": described}).encode()
 
 
 def read(folder: Path) -> tuple[dict[str, str], dict[str, bytes]]:
@@ -45,13 +38,13 @@ def read(folder: Path) -> tuple[dict[str, str], dict[str, bytes]]:
         if (found := f"{content['format']}, version {content['format_version']}") != FORMAT:
             raise CheckpointError(f"{folder} has the format {shown(found, 'text')}: this proximo reads {FORMAT}.")
         listed = content["files"]
-        sizes = {name: operator.index(listed[name]["size"]) for name in {CONFIG, SYSTEM, EVALUATION, *listed}}
+        if wrong := [name for name in listed if not LISTED.fullmatch(name)]:
+            raise CheckpointError(f"{folder / MANIFEST} lists {shown(wrong[0])}, which is not a file of a published policy.")
         fields = {"name": str(content["name"]), "environment": str(content["environment"]), "step": f"{content['step']:d}"}
+        sizes = {name: operator.index(listed[name]["size"]) for name in {CONFIG, SYSTEM, EVALUATION, *listed}}
+        files = {name: _bytes(folder, name, size) for name, size in sizes.items()}
     except (ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{folder / MANIFEST} is damaged ({type(error).__name__}: {shown(str(error), 'text')}).") from error
-    if wrong := [name for name in listed if not LISTED.fullmatch(name)]:
-        raise CheckpointError(f"{folder / MANIFEST} lists {shown(wrong[0])}, which is not a file of a published policy.")
-    files = {name: _bytes(folder, name, sizes[name]) for name in listed}
     for name, data in files.items():
         if (described := described_file(data)) != listed[name]:
             sha256 = described["sha256"][:12]
@@ -61,8 +54,8 @@ def read(folder: Path) -> tuple[dict[str, str], dict[str, bytes]]:
 
 def _bytes(folder: Path, name: str, size: int | None = None) -> bytes:
     """A regular file of ``size`` bytes, or of a text. A link could lead anywhere, and a pipe has no end."""
-    path = folder / name
-    try:
+    path, cannot = folder / name, f"{folder} is not a published policy, or damaged: cannot read {name}"
+    with instead_of_os_errors(CheckpointError, cannot, "check its path, or publish it again."):
         if path.resolve() != folder.resolve() / name or (path.exists() and not path.is_file()):
             raise CheckpointError(
                 f"{path} is a link or another special file: a published policy must contain only regular files."
@@ -71,6 +64,3 @@ def _bytes(folder: Path, name: str, size: int | None = None) -> bytes:
         if found > MAX_TEXT if size is None else found != size:
             raise CheckpointError(f"{folder} is damaged: {name} has {found:,} bytes, expected {expected}.")
         return path.read_bytes()
-    except OSError as error:
-        why = f"cannot read {name} ({error.strerror})"
-        raise CheckpointError(f"{folder} is not a published policy, or damaged: {why}.") from error

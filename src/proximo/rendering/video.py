@@ -5,13 +5,12 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
-from proximo.errors import ProximoError
+from proximo.errors import ProximoError, instead_of_os_errors
 
 MIN_PIXELS = 400
 """Small frames are enlarged by the largest whole factor with which no side has more pixels than this."""
@@ -138,13 +137,9 @@ def videos(run_dir: Path) -> Path:
     return run_dir / "videos"
 
 
-@contextlib.contextmanager
-def worded_errors(path: Path) -> Iterator[None]:
-    """An ``OSError`` becomes a ``VideoError``."""
-    try:
-        yield
-    except OSError as error:
-        raise VideoError(f"Cannot write {path} ({error.strerror or error}): choose another --out.") from error
+def worded_errors(path: Path) -> contextlib.AbstractContextManager[None]:
+    """In this context, an ``OSError`` becomes a ``VideoError``."""
+    return instead_of_os_errors(VideoError, f"Cannot write {path}", "choose another --out.")
 
 
 def ffmpeg() -> str:

@@ -4,15 +4,13 @@ import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from proximo.errors import RunDirectoryError
 from proximo.report import figures, page
 from proximo.report.curves import charts_of
-from proximo.report.grouping import Section, sections_of
-from proximo.report.read import read_runs
 from proximo.report.results import as_json, notes
-from proximo.serialization import csv_cell
+from proximo.report.runs import Section, read_runs, sections_of
+from proximo.serialization import JsonObject, csv_cell
 from proximo.storage.run_lookup import find_run
 
 COLUMNS = ("environment", "run", "group", "seed", "step", "seconds", "metric", "value")
@@ -25,7 +23,7 @@ class Report:
     html: Path
     png: Path
     csv: Path
-    results: dict[str, Any]
+    results: JsonObject
     """The table of results and the probabilities of improvement."""
     warnings: list[str]
     """How many runs without a result are left out or count as the worst."""

@@ -5,9 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from proximo.report.grouping import Section
-from proximo.report.read import EVALUATION, SUCCESS, TRAINING
-from proximo.report.statistics import interquartile_band
+from proximo.report.results import interquartile_band
+from proximo.report.runs import EVALUATION, SUCCESS, TRAINING, Section
 
 METRICS = {
     EVALUATION: ("Evaluation return", "mean return of greedy episodes on fixed seeds that training does not use"),
@@ -28,8 +27,7 @@ def charts_of(section: Section, runs: int) -> list[Chart]:
     most = max(MIN_POINTS, min(MAX_POINTS, MAX_TOTAL_POINTS // runs))
     charts = []
     for metric, (title, about) in METRICS.items():
-        groups = [[(run.label, run.series(metric)) for run in found] for found in section.groups.values()]
-        groups = [[(name, series) for name, series in group if len(series.value)] for group in groups]
+        groups = [[(run.label, x) for run in found if len((x := run.series(metric)).value)] for found in section.groups.values()]
         if not any(groups):
             continue
         chart: Chart = {"title": title, "about": about}
@@ -42,7 +40,7 @@ def charts_of(section: Section, runs: int) -> list[Chart]:
     return charts
 
 
-def _group(lines: list[dict[str, Any]], points: int) -> dict[str, Any]:
+def _group(lines: list[Chart], points: int) -> Chart:
     band = interquartile_band(np.reshape([line["y"] for line in lines], (-1, points)))
     # Where fewer than half of the runs are left, the mean would jump whenever a curve ends.
     few = band["count"] < max(1, len(lines) / 2)

@@ -10,8 +10,8 @@ from matplotlib.ticker import EngFormatter
 
 from proximo.errors import ConfigError
 from proximo.report.curves import Chart
-from proximo.report.grouping import Section
-from proximo.report.read import EVALUATION, TRAINING
+from proximo.report.runs import EVALUATION, TRAINING, Section
+from proximo.serialization import JsonObject
 from proximo.tracking.progress import amount
 
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#b5509a", "#c98a00", "#3a9bd9", "#6a4cb0", "#777777")
@@ -64,7 +64,7 @@ def _curves(axes: Any, chart: Chart, axis: str, unit: float, label: str) -> list
     return handles
 
 
-def draw_learning_curve(rows: Sequence[dict[str, Any]], title: str, path: str | Path | None = None) -> Figure:
+def draw_learning_curve(rows: Sequence[JsonObject], title: str, path: str | Path | None = None) -> Figure:
     """Draw the mean returns in ``rows`` of metrics, also to the file ``path``, if given. Raises ``ConfigError`` if they
     have none, or if the file cannot be written."""
     figure = LearningCurve(figsize=(7.0, 4.0), dpi=DPI, layout="constrained")

@@ -16,10 +16,9 @@ import numpy as np
 import proximo
 from proximo.config import ENTRIES, LEAVES, text_of
 from proximo.report.curves import Chart
-from proximo.report.grouping import IRRELEVANT_SETTINGS, Section, differing
-from proximo.report.read import TRAINING, RunRecord
 from proximo.report.results import notes, summary
-from proximo.serialization import json_object
+from proximo.report.runs import IRRELEVANT_SETTINGS, TRAINING, RunRecord, Section, differing
+from proximo.serialization import JsonObject, json_object
 from proximo.storage.run_directory import COMMAND, HISTOGRAMS, SYSTEM
 from proximo.tracking.histograms import Histogram
 from proximo.tracking.json_lines import read_rows
@@ -42,7 +41,7 @@ def escaped(content: Any) -> str:
     return "" if content is None else html.escape(str(content))
 
 
-def render(sections: Sequence[Section], charts: Sequence[list[Chart]], results: dict[str, Any]) -> str:
+def render(sections: Sequence[Section], charts: Sequence[list[Chart]], results: JsonObject) -> str:
     """Render the page of the ``sections``. Text of the user is escaped as HTML or JSON."""
 
     def numbers(array: np.ndarray) -> list[float | None]:
@@ -54,14 +53,14 @@ def render(sections: Sequence[Section], charts: Sequence[list[Chart]], results: 
     files = (Path(__file__).parent / name for name in ("page.html", "page.css", "chart.js"))
     page, style, script = (file.read_text(encoding="utf-8") for file in files)
     runs = [run for section in sections for run in section.runs]
-    names = list(dict.fromkeys(run.settings["name"] for run in runs))
-    what = runs[0].label if len(runs) == 1 else names[0] if len(names) == 1 else f"{len(runs)} runs"
-    title = f"{what} on {sections[0].environment}"
+    names = {run.label if len(runs) == 1 else run.settings["name"] for run in runs}
+    what = names.pop() if len(names) == len(sections) == 1 else amount(len(runs), "run")
+    title = f"{what} on {sections[0].environment if len(sections) == 1 else amount(len(sections), 'environment')}"
     links = [f'<a href="#section-{i}">{escaped(section.environment)}</a>' for i, section in enumerate(sections)]
     data = [{"groups": list(x.groups), "charts": found} for x, found in zip(sections, charts, strict=True)]
     overall = results["improvement_over_environments"]
     return Template(page).substitute(
-        title=escaped(title if len(sections) == 1 else f"{len(runs)} runs on {len(sections)} environments"),
+        title=escaped(title),
         about=f"{amount(len(runs), 'run')}, {sum(run.step for run in runs):,} environment steps in total; "
         f"written {datetime.now():%Y-%m-%d %H:%M} by proximo {proximo.__version__}",
         contents=f"<nav>{''.join(links)}</nav>" if len(links) > 1 else "",
@@ -75,7 +74,7 @@ def render(sections: Sequence[Section], charts: Sequence[list[Chart]], results: 
     )
 
 
-def _section(i: int, section: Section, charts: Sequence[Chart], results: dict[str, Any]) -> str:
+def _section(i: int, section: Section, charts: Sequence[Chart], results: JsonObject) -> str:
     name, runs = section.environment, section.runs
     table, pairs = ([row for row in results[kind] if row["environment"] == name] for kind in ("table", "improvement"))
     notices = [
@@ -107,7 +106,7 @@ def _status(run: RunRecord) -> Markup:
     return Markup(f'<span class="{run.status.replace(" ", "-")}">{run.status}{share}</span>')
 
 
-def _chip(section: int, place: int, row: dict[str, Any]) -> str:
+def _chip(section: int, place: int, row: JsonObject) -> str:
     """The button of a group."""
     return f"""<button type="button" class="chip" data-section="{section}" data-group="{place}" aria-pressed="true">
 <svg width="22" height="8"><line x1="0" x2="22" y1="4" y2="4" class="line g{place % 8} d{place // 8 % 3}"></line></svg>
@@ -121,7 +120,7 @@ def _chart(section: int, place: int, chart: Chart) -> str:
 <svg role="img" tabindex="0" aria-label="{chart["title"]}"></svg><div class="tip" hidden></div></figure>"""
 
 
-def _table(rows: Sequence[dict[str, Any]]) -> str:
+def _table(rows: Sequence[JsonObject]) -> str:
     """A table whose columns have the names of the first row. Columns of numbers are right-aligned."""
     kinds = ["number" if str(cell)[:1] in "0123456789-–[" else "" for cell in rows[0].values()]
 
@@ -134,7 +133,7 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
     return f'<div class="scroll" tabindex="0"><table><thead>{line("th", rows[0])}</thead><tbody>{lines}</tbody></table></div>'
 
 
-def cells(row: dict[str, Any]) -> dict[str, str]:
+def cells(row: JsonObject) -> dict[str, str]:
     """A row of results as text, by the names of the columns."""
     others = ", ".join(f"{count} {status}" for status, count in row["status"].items() if status != "finished")
     without_interval = "–" if row["final"]["iqm"] is None else "one run"
@@ -151,7 +150,7 @@ def cells(row: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def _improvements(title: str, pairs: Sequence[dict[str, Any]]) -> str:
+def _improvements(title: str, pairs: Sequence[JsonObject]) -> str:
     rows = []
     for pair in pairs:
         over = f" in {pair['environments']} environments" if pair["environments"] > 1 else ""
@@ -160,7 +159,7 @@ def _improvements(title: str, pairs: Sequence[dict[str, Any]]) -> str:
     return f"<div><h3>{title}</h3>{_table(rows)}</div>" if rows else ""
 
 
-def _run(section: Section, label: str, run: RunRecord) -> dict[str, Any]:
+def _run(section: Section, label: str, run: RunRecord) -> JsonObject:
     system, command = {"versions": {}, **json_object(run.path / SYSTEM)}, run.path / COMMAND
     scores = cells(summary(section, run.label, [run]))
     return {

@@ -40,6 +40,13 @@ def write_atomic(path: Path, data: bytes | str) -> None:
     sync_folder(path.parent)
 
 
+def remove(path: Path) -> None:
+    """Remove a folder with its content, a file, or a link, if there is one."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    path.unlink(missing_ok=True)
+
+
 def remove_folder(folder: Path) -> None:
     """Remove a folder. After a crash, ``folder`` is complete or missing; a hidden folder may remain."""
     hidden = folder.with_name(f".removing-{folder.name}")

@@ -4,6 +4,7 @@ A checkpoint has ``state.safetensors``, ``meta.json`` and, unless it was publish
 ``docs/checkpoints.md`` describes them. Whoever writes or removes checkpoints must hold the lock of the run.
 """
 
+import contextlib
 import hashlib
 import json
 import operator
@@ -22,22 +23,18 @@ import safetensors
 import safetensors.numpy
 
 from proximo.errors import CheckpointError, shown
-from proximo.serialization import jsonable, read_json
-from proximo.storage.atomic_files import remove_folder, sync_folder, write_atomic, write_synced
+from proximo.serialization import JsonObject, dump_json, read_json
+from proximo.storage.atomic_files import remove, remove_folder, sync_folder, write_atomic, write_synced
 
 FORMAT = "proximo-checkpoint"
 VERSION = 5
 """Raise it when a leaf of ``TrainState`` is added, removed or renamed."""
-READABLE = (4, VERSION)
-"""Of version 4, only policies are read: its training states have other leaves."""
 STATE, META, CONFIG = "state.safetensors", "meta.json", "config.yaml"
 POLICY = "learner.policy"
 """Dotted name of the policy in a training state."""
 HYPERPARAMETERS = "learner.hyperparameters."  # they are not stored, but come from config.yaml
-CURRENT = "current"
-"""File in ``RUN/checkpoints`` while a run is replaced: the step of the only checkpoint that counts."""
-REPLACEMENT = ".new"
-"""Ending of the folder of a checkpoint that replaces one of the same step, until that one is removed."""
+NEW, ONLY = ".new", ".only"
+"""Endings of the folder of a checkpoint that replaces the one of the same step, or all others, until these are removed."""
 OF_ANOTHER_FORMAT = (KeyError, TypeError, ValueError, AttributeError, safetensors.SafetensorError)
 """What reading a file raises that another program wrote."""
 
@@ -76,30 +73,27 @@ def encode(step: int, state: Any, info: Mapping[str, Any], config: str | None = 
         described[name] = {**types, "shape": list(leaves[name].shape)}
     files = {STATE: safetensors.numpy.save(stored)} | ({} if config is None else {CONFIG: config.encode()})
     meta = {
-        "format": FORMAT, "format_version": VERSION, "step": int(step), "info": jsonable(info),
+        "format": FORMAT, "format_version": VERSION, "step": int(step), "info": info,
         "leaves": described, "keys": keys, "files": {name: described_file(data) for name, data in files.items()},
         "versions": {"jax": jax.__version__, "numpy": np.__version__},
     }  # fmt: skip
     return {**files, META: signed(meta)}
 
 
-def described_file(data: bytes) -> dict[str, Any]:
+def described_file(data: bytes) -> JsonObject:
     """Hash and size of a file, as ``meta.json`` and ``proximo.json`` list them."""
     return {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
 
 
 def signed(meta: Mapping[str, Any]) -> bytes:
     """The text of ``meta.json``. The hash in it is the one of the text without it."""
-
-    def text(content: Mapping[str, Any]) -> bytes:
-        return (json.dumps(content, indent=1, sort_keys=True) + "\n").encode()
-
-    return text({**meta, "sha256": hashlib.sha256(text(meta)).hexdigest()})
+    sha256 = hashlib.sha256(dump_json(meta, sort_keys=True).encode()).hexdigest()
+    return dump_json({**meta, "sha256": sha256}, sort_keys=True).encode()
 
 
-def write(folder: Path, step: int, files: Mapping[str, bytes]) -> Path:
-    """Write the ``files`` that ``encode`` has made to ``RUN/checkpoints/<step>``. A crash at any moment leaves a valid
-    checkpoint. Raises ``CheckpointError`` if it cannot be written."""
+def write(folder: Path, step: int, files: Mapping[str, bytes], ending: str = "") -> Path:
+    """Write the ``files`` that ``encode`` has made to ``RUN/checkpoints/<step>``, with the ``ending`` ``ONLY`` if no other checkpoint
+    counts from then on. A crash at any moment leaves a valid checkpoint. Raises ``CheckpointError`` if it cannot be written."""
     temporary, final = folder / f".saving-{step}-{os.getpid()}", folder / str(step)
     try:
         folder.mkdir(exist_ok=True)  # without parents: a removed run directory is not created again
@@ -110,7 +104,7 @@ def write(folder: Path, step: int, files: Mapping[str, bytes]) -> Path:
         sync_folder(temporary)
         _finish_replacements(folder)
         # From here on, this checkpoint counts.
-        os.rename(temporary, folder / f"{step}{REPLACEMENT}" if final.exists() else final)
+        os.rename(temporary, folder / f"{step}{ending or (NEW if final.exists() else '')}")
         sync_folder(folder)
         _finish_replacements(folder)
         sync_folder(folder.parent)  # folder itself may be new
@@ -124,7 +118,7 @@ def write(folder: Path, step: int, files: Mapping[str, bytes]) -> Path:
 
 
 def _finish_replacements(folder: Path) -> None:
-    for new in folder.glob(f"*{REPLACEMENT}"):
+    for new in folder.glob(f"*{NEW}"):
         old = new.with_suffix("")
         if old.exists():
             remove_folder(old)
@@ -133,52 +127,33 @@ def _finish_replacements(folder: Path) -> None:
 
 def in_effect(path: Path) -> Path:
     """The folder of the checkpoint ``path``, or its replacement if there is one."""
-    new = path.with_name(path.name + REPLACEMENT)
-    return new if new.is_dir() else path
+    replacements = (path.with_name(path.name + ending) for ending in (ONLY, NEW))
+    return next((found for found in replacements if found.is_dir()), path)
+
+
+def only_checkpoint(folder: Path) -> Path | None:
+    """The checkpoint that replaces all others in ``folder``: an agent is being saved, or its save was interrupted."""
+    return next(folder.glob(f"*{ONLY}"), None)
 
 
 def steps(folder: Path) -> list[int]:
     """The steps of all checkpoints in ``folder`` that count, in ascending order."""
-    names = {path.name.removesuffix(REPLACEMENT) for path in folder.glob("[0-9]*") if path.is_dir()}
-    found = sorted(int(name) for name in names if re.fullmatch("0|[1-9][0-9]*", name))
-    current = current_step(folder)
-    return [current] if current in found else found
+    only = only_checkpoint(folder)
+    names = [path.name for path in ([only] if only else folder.glob("[0-9]*")) if path.is_dir()]
+    found = {name.removesuffix(ONLY).removesuffix(NEW) for name in names}
+    return sorted(int(name) for name in found if re.fullmatch("0|[1-9][0-9]*", name))
 
 
-def current_step(folder: Path) -> int | None:
-    """The step in ``folder/current``: an agent is saved, or a save was interrupted. None without it."""
-    try:
-        return int((folder / CURRENT).read_text())
-    except (OSError, ValueError):
-        return None
-
-
-def clear_leftovers(folder: Path) -> None:
-    """Remove what interrupted saves left in ``folder``."""
+def keep(folder: Path, kept: Collection[int | None]) -> list[int]:
+    """Remove what interrupted saves have left, and all checkpoints but those of the steps ``kept``. Returns the removed steps."""
     _finish_replacements(folder)
     for leftover in folder.glob(".*"):
-        if leftover.is_dir():
-            shutil.rmtree(leftover, ignore_errors=True)
-        else:
-            leftover.unlink(missing_ok=True)
-
-
-def prune(folder: Path, keep: int, protect: Collection[int]) -> None:
-    """Remove leftovers of interrupted saves, and all checkpoints but the ``keep`` newest and those in ``protect``."""
-    clear_leftovers(folder)
-    for step in steps(folder)[:-keep]:
-        if step not in protect:
-            remove_folder(folder / str(step))
-
-
-def discard_after(folder: Path, step: int) -> list[int]:
-    """Remove the checkpoints after ``step``, from which a run is resumed: they would count as the newest. Returns
-    their steps."""
-    clear_leftovers(folder)
-    later = [found for found in steps(folder) if found > step]
-    for found in reversed(later):  # so that a kill in between leaves a prefix of the run
-        remove_folder(folder / str(found))
-    return later
+        with contextlib.suppress(OSError):
+            remove(leftover)
+    removed = [step for step in steps(folder) if step not in kept]
+    for step in reversed(removed):  # so that a kill in between leaves a prefix of the run
+        remove_folder(folder / str(step))
+    return removed
 
 
 def mark_best(run_dir: Path, step: int | None) -> None:
@@ -207,10 +182,10 @@ class Checkpoint:
     path: Path
     step: int
     """Environment steps learned from."""
-    info: dict[str, Any] = field(repr=False)
+    info: JsonObject = field(repr=False)
     """The ``info`` of ``encode``. In a run: ``best`` and ``evaluation`` (None before the first), ``evaluation_steps``
     and ``callbacks``."""
-    meta: dict[str, Any] = field(repr=False)
+    meta: JsonObject = field(repr=False)
     """The content of ``meta.json``."""
     files: dict[str, bytes] = field(repr=False)
     """The content of ``state.safetensors`` and ``meta.json``, by name."""
@@ -218,46 +193,38 @@ class Checkpoint:
     @property
     def policy_only(self) -> bool:
         """Whether it has the networks and their normalizer, and no other part of the training state."""
-        return {".".join(name.split(".")[:2]) for name in self.meta["leaves"]} == {POLICY}
+        return all(name.startswith(f"{POLICY}.") for name in self.meta["leaves"])
 
     def restore(self, template: Any, part: str = "") -> Any:
         """The saved state, or a ``part`` of it such as ``POLICY``, as a pytree like ``template``: with NumPy arrays where
         it has NumPy arrays, JAX arrays elsewhere. All that is no array (functions, static fields) comes from ``template``.
 
-        Raises ``CheckpointError`` if names, shapes or types differ, and ``UnsupportedVersionError`` if only the policy of
-        this version can be restored.
+        Raises ``CheckpointError`` if names, shapes or types differ.
         """
-        if not part and self.meta["format_version"] != VERSION:
-            raise UnsupportedVersionError(
-                f"Checkpoint {self.path} has the format version {self.meta['format_version']}, of which this proximo can only use the policy: "
-                "train again, or continue with the proximo that wrote it (system.json of the run has its version)."
-            )
         prefix = f"{part}." if part else ""
         values, needed = self.values(prefix), {prefix + n: leaf for n, leaf in flatten(template).items()}
-        differences = ("it lacks", needed.keys() - values), ("it has the unexpected", values.keys() - needed)
-        faults = [f"{how} {min(names)!r} ({len(names)} in all)" for how, names in differences if names]
-        for name in sorted(needed.keys() & values):
-            leaf, value = needed[name], values[name]
-            if value.shape != leaf.shape:
-                faults.append(f"{name} has the shape {value.shape}, these settings need {leaf.shape}")
-            if value.dtype != leaf.dtype:
-                faults.append(f"{name} has the type {value.dtype}, these settings need {leaf.dtype}")
-            if isinstance(value, np.ndarray):  # a copy, because what was read cannot be written to
-                values[name] = (np.array if isinstance(leaf, np.ndarray | np.generic) else jnp.array)(value)
-        if faults:
+        found, expected = ({n: f"{x.dtype}{list(x.shape)}" for n, x in arrays.items()} for arrays in (values, needed))
+        if wrong := [name for name in sorted(found.keys() | expected) if found.get(name) != expected.get(name)]:
+            first, none = wrong[0], "no array"
             raise CheckpointError(
-                f"Checkpoint {self.path} does not fit these settings: {faults[0]}. It was probably made with other network settings (encoder, "
+                f"Checkpoint {self.path} does not fit these settings: {first} is {found.get(first, none)}, expected "
+                f"{expected.get(first, none)} ({len(wrong)} differ). It was probably made with other network settings (encoder, "
                 "hidden_sizes, memory), another environment or another num_envs: use the config.yaml of its run."
             )
-        return jax.tree_util.tree_map_with_path(lambda at, leaf: values.get(prefix + leaf_name(at), leaf), template)
+
+        def restored(at: Any, leaf: Any) -> Any:
+            value = values.get(prefix + leaf_name(at), leaf)
+            if not isinstance(value, np.ndarray):
+                return value
+            # A copy, because what was read cannot be written to.
+            return (np.array if isinstance(leaf, np.ndarray | np.generic) else jnp.array)(value)
+
+        return jax.tree_util.tree_map_with_path(restored, template)
 
     def values(self, prefix: str) -> dict[str, Any]:
         """The NumPy arrays and random keys whose names begin with ``prefix``. Raises ``CheckpointError`` if there is
-        none, if they differ from ``meta.json``, or if the evaluations in ``info`` are not numbers."""
+        none, or if they differ from ``meta.json``."""
         try:
-            for summary in filter(None, (self.info.get("best"), self.info.get("evaluation"))):
-                _ = operator.index(summary["step"]) + float(summary.get("return_mean") or 0)
-            _ = operator.index(self.info.get("evaluation_steps", 0))
             arrays, keys, values = safetensors.numpy.load(self.files[STATE]), self.meta["keys"], {}
             for name, leaf in self.meta["leaves"].items():
                 if name.startswith(prefix):
@@ -287,30 +254,26 @@ def _read(path: Path) -> Checkpoint:
     if not path.is_dir():
         others = ", ".join(map(str, steps(path.parent))) or "none"
         raise CheckpointError(f"{path.parents[1]} has no checkpoint of step {path.name}; it has {others}.")
-    files: dict[str, bytes] = {}
-    for name in (META, STATE):
-        try:
-            files[name] = (path / name).read_bytes()
-        except OSError as error:
-            raise _damaged(path, f"cannot read {name} ({error.strerror})") from error
     try:
+        files = {name: (path / name).read_bytes() for name in (META, STATE)}
         meta = read_json(files[META])
         del meta["sha256"]
         version = meta["format_version"] if meta["format"] == FORMAT else "of another program"
         step, info = operator.index(meta["step"]), meta["info"]
         if signed(meta) != files[META]:
             raise _damaged(path, f"{META} does not match its own sha256")
-        hashed = [STATE, *([CONFIG] if CONFIG in meta["files"] and (path / CONFIG).is_file() else [])]
-        for name in hashed:
+        for name in [STATE, *([CONFIG] if CONFIG in meta["files"] and (path / CONFIG).is_file() else [])]:
             actual = described_file(files.get(name) or (path / name).read_bytes())["sha256"]
             if actual != (expected := meta["files"][name]["sha256"]):
                 raise _damaged(path, f"{name} has the sha256 {actual}, expected {expected}")
+    except OSError as error:
+        raise _damaged(path, f"cannot read {Path(error.filename).name} ({error.strerror})") from error
     except OF_ANOTHER_FORMAT as error:
         raise _damaged(path, f"{META} was not written by proximo ({type(error).__name__}: {error})") from error
-    if version not in READABLE:
+    if version != VERSION:
         raise UnsupportedVersionError(
-            f"Checkpoint {path} has the format version {shown(version)}, but this proximo reads versions {READABLE[0]} to {VERSION}: load it "
-            "with the proximo that wrote it (system.json of the run has its version), or train again."
+            f"Checkpoint {path} has the format version {shown(version)}, but this proximo reads version {VERSION}: load it with the "
+            "proximo that wrote it (system.json of the run has its version), or train again."
         )
     if re.fullmatch(r"\d+(\.\w+)?", path.name) and step != int(path.stem):
         raise _damaged(path, f"it was saved as step {step}, and its folder was renamed: restore the name")

@@ -14,6 +14,12 @@ def seed_run_dirs(path: Path) -> list[Path]:
     return sorted(found, key=lambda folder: int(folder.name.removeprefix("seed-")))
 
 
+def names_of(run_dir: Path) -> tuple[str, ...]:
+    """The name of a run; of one of several seeds, the name of the group and of its folder."""
+    path = run_dir.resolve()
+    return path.parts[-2 if path in seed_run_dirs(path.parent) else -1 :]
+
+
 def is_run(path: Path) -> bool:
     """Whether ``path`` is a run directory, or the folder of a group of seeds."""
     try:

@@ -1,23 +1,29 @@
-"""Run directories: their files, how they are created, and their settings."""
+"""Run directories: their files, how they are created, locked and saved, and their settings."""
 
+import contextlib
 import json
 import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Mapping
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import filelock
+
 from proximo.config import LEAVES, Config, custom_settings, from_mapping, may_replace, override, to_mapping
 from proximo.config.custom import Custom
 from proximo.config.loading import END, END_NOTE, RESUMABLE, check_complete
-from proximo.errors import CheckpointError, ConfigError, RunDirectoryError, command, nearest
-from proximo.serialization import dump_yaml, jsonable, read_yaml
-from proximo.storage import zoo
-from proximo.storage.atomic_files import sync_folder, write_atomic
-from proximo.storage.checkpoint import CONFIG, Checkpoint, current_step, in_effect
+from proximo.errors import CheckpointError, ConfigError, RunDirectoryError, command, instead_of_os_errors, nearest
+from proximo.serialization import JsonObject, dump_json, dump_yaml, json_lines, json_object, read_yaml
+from proximo.storage import checkpoint, zoo
+from proximo.storage.atomic_files import remove, remove_folder, sync_folder, write_atomic
+from proximo.storage.checkpoint import CONFIG, META, ONLY, STATE, Checkpoint, encode, only_checkpoint
+from proximo.storage.system_info import system_info
+from proximo.types import TrainState
 
 METRICS, HISTOGRAMS, COMMAND, SYSTEM = "metrics.jsonl", "histograms.jsonl", "command.txt", "system.json"
 FAILURE = "failure.txt"
@@ -26,6 +32,12 @@ STOPPED = "stopped.txt"
 """File that says where a callback has stopped the run."""
 FIXED = sorted(LEAVES.keys() - RESUMABLE - {"runs_dir", "name"})
 """The settings that a resume may not change."""
+OWNER = ".lock.json"
+"""File that names the process with the lock. A killed process leaves it, but not the lock."""
+SAVED = "# saved from Python\n"
+"""The ``command.txt`` of a saved agent. It is the first file of a save."""
+DERIVED = ("export", "videos", "report.html", "report.png", "report.csv")
+"""What commands have made from an earlier agent in the same folder."""
 PUBLISHED = "proximo.json"
 """File that marks a published policy, maybe of a stranger: `proximo pull` checks what code its settings would import."""
 HEADER = "# The resolved settings of this run. The file is a valid --config: proximo train --config config.yaml --name another\n"
@@ -83,8 +95,8 @@ def write_start_files(run_dir: Path, config: Config, command: str, system: Mappi
 
 def render_system(system: Mapping[str, Any]) -> str:
     """The text of system.json, with the time of the start, by which ``last`` is chosen."""
-    started = datetime.now(UTC).isoformat(timespec="microseconds")
-    return json.dumps({"started": started, **jsonable(system)}, indent=2) + "\n"
+    started = system.get("started") or datetime.now(UTC).isoformat(timespec="microseconds")
+    return dump_json({**system, "started": started})
 
 
 def note_resume(run_dir: Path, config: Config, command: str) -> None:
@@ -101,8 +113,7 @@ def read_config(run_dir: Path, custom: Mapping[str, Any] | None = None) -> Confi
     """
     if (run_dir / PUBLISHED).is_file() and not zoo.contains(run_dir):
         raise CheckpointError(f"{run_dir} is a published policy: make a run of it with `{command('proximo', 'pull', run_dir)}`.")
-    step = current_step(run_dir / "checkpoints")  # during a save, config.yaml may belong to another agent
-    copy = in_effect(run_dir / "checkpoints" / str(step)) / CONFIG
+    copy = (only_checkpoint(run_dir / "checkpoints") or run_dir) / CONFIG  # during a save, config.yaml may be of another agent
     config = _read_file(copy if copy.is_file() else run_dir / CONFIG)
     trained_with = custom_settings(config)
     for name, value in (custom or {}).items():
@@ -136,12 +147,124 @@ def check_settings(saved: Checkpoint, config: Config, run_dir: Path) -> None:
 
 def _read_file(path: Path) -> Config:
     try:
-        content = path.read_bytes()
+        with instead_of_os_errors(CheckpointError, f"Cannot read {path}", f"is {path.parent} a run directory?"):
+            content = path.read_bytes()
         check_complete(content, path, CheckpointError)
         return from_mapping(read_yaml(content), Config(), str(path))
-    except OSError as error:
-        raise CheckpointError(f"Cannot read {path} ({error.strerror}): is {path.parent} a run directory?") from error
     except ValueError as error:
         raise CheckpointError(f"{path} is damaged, it is not valid YAML: {error}") from error
     except ConfigError as error:
         raise CheckpointError(f"{error} The file was edited, or written by another version of proximo.") from error
+
+
+@contextlib.contextmanager
+def locked(run_dir: Path) -> Iterator[None]:
+    """In this context, only this process writes into ``run_dir``. The operating system ends the lock with the process.
+
+    Raises ``RunDirectoryError`` if another process has the lock, or if the folder cannot be written.
+    """
+    if not run_dir.is_dir():  # filelock would create it
+        raise RunDirectoryError(f"Cannot lock {run_dir}: there is no such run directory.")
+    started = datetime.now().isoformat(sep=" ", timespec="seconds")
+    owner = {"pid": os.getpid(), "host": socket.gethostname(), "started": started}
+    lock = filelock.FileLock(run_dir / ".lock", timeout=0)
+    with writing(run_dir):
+        try:
+            lock.acquire()
+        except filelock.Timeout:
+            owner = {**dict.fromkeys(owner, "?"), **json_object(run_dir / OWNER)}
+            raise RunDirectoryError(
+                f"{run_dir} is in use by process {owner['pid']} on {owner['host']} (since {owner['started']}): two processes cannot write "
+                "into one run. Stop that process, or start a new run with another --name (an agent: save it into another folder)."
+            ) from None
+    try:
+        with writing(run_dir):
+            write_atomic(run_dir / OWNER, json.dumps(owner))
+        yield
+    finally:
+        (run_dir / OWNER).unlink(missing_ok=True)
+        lock.release()
+
+
+def in_use(run_dir: Path) -> bool:
+    """Whether a process trains in ``run_dir``. True also if the lock belongs to another user."""
+    if not (run_dir / OWNER).exists():
+        return False
+    with contextlib.suppress(RunDirectoryError), locked(run_dir):
+        return False
+    return True
+
+
+def writing(run_dir: Path, kind: type[Exception] = RunDirectoryError) -> contextlib.AbstractContextManager[None]:
+    """In this context, an ``OSError`` becomes an error of this ``kind`` that names ``run_dir``."""
+    return instead_of_os_errors(kind, f"Cannot write into {run_dir}", "check its disk and its permissions.")
+
+
+def save_run(
+    folder: Path,
+    config: Config,
+    step: int,
+    state: TrainState,
+    evaluation: JsonObject | None = None,
+    rows: Sequence[dict] = (),
+) -> Path:
+    """Write a run directory that every command and ``proximo.load`` accept. Replaces what was saved in ``folder``.
+
+    After a crash at any moment, ``folder`` has the earlier agent or the new one. All files of the new one are in its
+    checkpoint, ``checkpoints/<step>.only``. ``finish`` then puts them in their places.
+
+    Raises ``ConfigError`` if ``folder`` contains other files, ``RunDirectoryError`` if another process saves into it, and
+    ``CheckpointError`` if it cannot be written.
+    """
+    files = {
+        **encode(step, state, {"best": None, "evaluation": evaluation}, render_config(config)),
+        METRICS: json_lines(rows),
+        SYSTEM: render_system(system_info()).encode(),
+    }
+    return write_run(folder, step, files)
+
+
+def write_run(folder: Path, step: int, files: dict[str, bytes]) -> Path:
+    """Write the ``files`` of an agent, as ``save_run`` does."""
+    command = folder / COMMAND
+    with instead_of_os_errors(CheckpointError, f"Cannot write into {folder}", "choose another folder."):
+        if command.is_file() and command.read_text(encoding="utf-8") != SAVED:
+            raise ConfigError(f"{folder} is the run of a training, which saving would replace: choose another folder.")
+        check_replaceable(folder, COMMAND)
+        folder.mkdir(parents=True, exist_ok=True)
+        with locked(folder):
+            write_atomic(command, SAVED)
+            finish(folder)
+            checkpoint.write(folder / "checkpoints", step, files, ONLY)
+            for name in DERIVED:
+                remove(folder / name)
+            finish(folder)
+    return folder
+
+
+def check_replaceable(folder: Path, marker: str) -> None:
+    """Raise ``ConfigError`` if ``folder`` contains files that are not hidden, but not the file ``marker`` of what would be replaced."""
+    other = min((path.name for path in folder.glob("[!.]*")), default=None)
+    if other is not None and not (folder / marker).is_file():
+        raise ConfigError(
+            f"{folder} contains {other!r} but no {marker}: choose an empty folder, or one that was written to before."
+        )
+
+
+def finish(folder: Path) -> None:
+    """Finish a save of an agent, if one was begun: move the files of its checkpoint into ``folder``, and remove the other
+    checkpoints. The caller must hold the lock of the run."""
+    checkpoints = folder / "checkpoints"
+    if (only := only_checkpoint(checkpoints)) is None:
+        return
+    checkpoint.keep(checkpoints, checkpoint.steps(checkpoints))
+    for path in checkpoints.glob("[0-9]*"):
+        if path != only:
+            remove_folder(path)
+    for file in only.iterdir():
+        if file.name == CONFIG:
+            write_atomic(folder / CONFIG, file.read_bytes())
+        elif file.name not in (STATE, META):
+            os.replace(file, folder / file.name)
+    sync_folder(folder)
+    os.rename(only, only.with_suffix(""))

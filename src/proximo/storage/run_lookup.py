@@ -1,7 +1,6 @@
 """What ``RUN@WHICH`` means: the run directory, and the checkpoint in it."""
 
 import re
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
@@ -11,7 +10,7 @@ from proximo.serialization import json_object
 from proximo.storage import zoo
 from proximo.storage.checkpoint import Checkpoint, UnsupportedVersionError, best_step, load, steps
 from proximo.storage.named_folders import FolderKind, find_folder, is_run, seed_run_dirs
-from proximo.storage.run_directory import check_settings
+from proximo.storage.run_directory import SYSTEM, check_settings
 
 Which = Literal["last", "best"] | int
 """Which checkpoint of a run: the newest, the best, or the one of a step."""
@@ -27,16 +26,15 @@ def _split(text: str) -> tuple[str, Which]:
         return text, "last"
     if suffix == "best" or suffix == "last":
         return base, suffix
-    if re.fullmatch(r"[0-9][0-9_]*", suffix):
-        return base, int(suffix.replace("_", ""))
+    if re.fullmatch(r"[0-9]+(_[0-9]+)*", suffix):
+        return base, int(suffix)
     hint = nearest(suffix, ("best", "last"))
     raise CheckpointError(f"{text!r}: expected best, last or a step after @, found {suffix!r}{hint}.")
 
 
 def _started(path: Path) -> str:
     """Start time of a run, or of the newest run of a group, as text that sorts by time."""
-    changed = datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat(timespec="microseconds")
-    return max(str(json_object(run / "system.json").get("started", changed)) for run in seed_run_dirs(path) or [path])
+    return max(str(json_object(run / SYSTEM).get("started", "")) for run in seed_run_dirs(path) or [path])
 
 
 RUNS = FolderKind("run", "runs", "start one with `proximo train`, or set --runs-dir", is_run, _started)
@@ -74,8 +72,6 @@ def find_single_run(text: str, runs_dir: Path) -> tuple[Path, Which]:
 def find_checkpoint(run_dir: Path, which: Which, config: Config) -> tuple[Checkpoint, list[str]]:
     """Load the checkpoint that ``which`` means. Returns it, and a warning for each damaged one that was skipped. Raises
     ``CheckpointError`` if there is none, and ``ConfigError`` if it was trained with other settings than ``config``."""
-    if which == "best" and (run_dir / "best").is_dir():
-        raise CheckpointError(f"{run_dir / 'best'} was written by an earlier version: name the step, as in {run_dir}@STEP.")
     folder, step = run_dir / "checkpoints", best_step(run_dir) if which == "best" else which
     if step is None and steps(folder):
         label = zoo.label(run_dir)

@@ -1,15 +1,14 @@
 """The system that a run is computed on: recorded when it starts, compared when it is resumed."""
 
 import functools
-import importlib.metadata
 import os
 import platform
 import re
+from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from proximo.jax_setup import available_devices, core_devices, cores, cpu_description
-from proximo.serialization import json_object
+from proximo.serialization import JsonObject, json_object
 
 _PACKAGES = ("proximo", "jax", "jaxlib", "equinox", "optax", "numpy")
 _OF_EXTRA = re.compile(r"([\w.-]+)[^;]*; extra == '(?!(dev|test|docs)')")
@@ -26,8 +25,8 @@ COMPARED = {
 def versions() -> dict[str, str]:
     """The versions of the installed packages that decide about results, or that an extra requires, by name."""
     try:
-        required = importlib.metadata.requires("proximo") or []
-    except importlib.metadata.PackageNotFoundError:  # a copy of the source on Python's path
+        required = metadata.requires("proximo") or []
+    except metadata.PackageNotFoundError:  # a copy of the source on Python's path
         required = []
     of_extras = [found[1] for text in required if (found := _OF_EXTRA.match(text))]
     names = dict.fromkeys([*_PACKAGES, "gymnasium", "gymnax", *of_extras])
@@ -37,8 +36,8 @@ def versions() -> dict[str, str]:
 def version(package: str) -> str:
     """The installed version of ``package``; empty if it is not installed."""
     try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
         return ""
 
 
@@ -47,7 +46,7 @@ def exact_versions() -> dict[str, str]:
     return {"python": platform.python_version(), **{package: version(package) for package in _PACKAGES}}
 
 
-def system_info() -> dict[str, Any]:
+def system_info() -> JsonObject:
     """Python, platform, CPUs, environment variables, versions and devices, as JSON can store them."""
     devices = available_devices()
     names = sorted(name for name in os.environ if name in (*EXACT_VARIABLES, "OMP_NUM_THREADS") or name.startswith("JAX_"))
@@ -70,7 +69,7 @@ def system_differences(run_dir: Path, library: str, several_seeds: bool = False)
     """One sentence for each difference between the recorded and the present system that may change the bits of a resumed
     run on an environment of ``library``, or of ``several_seeds`` in one program."""
 
-    def exact(system: dict[str, Any]) -> dict[str, Any]:
+    def exact(system: JsonObject) -> JsonObject:
         found = {
             name: system.get(key, "not recorded") for key, name in COMPARED.items() if several_seeds or key != "core_devices"
         }

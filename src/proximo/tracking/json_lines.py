@@ -1,11 +1,10 @@
 """Reading and shortening ``metrics.jsonl`` and ``histograms.jsonl``, which ``RunTrackers`` writes."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 from proximo.errors import CheckpointError
-from proximo.serialization import read_json
+from proximo.serialization import json_lines, read_json
 from proximo.storage.atomic_files import write_atomic
 
 
@@ -29,6 +28,6 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 def truncate_after(path: Path, step: float) -> None:
     """Remove the rows after ``step`` and an incomplete last line, for a resume. A crash leaves the file as it was."""
     if path.exists():
-        kept = "".join(json.dumps(row) + "\n" for row in read_rows(path) if row["step"] <= step).encode()
+        kept = json_lines(row for row in read_rows(path) if row["step"] <= step)
         if kept != path.read_bytes():
             write_atomic(path, kept)

@@ -2,7 +2,6 @@
 
 import contextlib
 import importlib.util
-import json
 import math
 import queue
 import threading
@@ -14,7 +13,7 @@ from typing import Any, cast
 from proximo.config.validation import TRACKERS, tracker_names
 from proximo.custom_code import imported
 from proximo.errors import ConfigError, lacking
-from proximo.serialization import jsonable
+from proximo.serialization import json_lines
 from proximo.storage.atomic_files import AppendedFile
 from proximo.storage.run_directory import HISTOGRAMS, METRICS
 from proximo.tracking.histograms import Histogram
@@ -84,7 +83,7 @@ class RunTrackers(Tracker):
         rows = numbers(values), {name: x.as_json() for name, x in values.items() if isinstance(x, Histogram)}
         for file, row in zip(self._files, rows, strict=True):
             if row:  # NaN and infinity become null
-                file.append(f"{json.dumps(jsonable({'step': int(step), **row}), allow_nan=False)}\n".encode())
+                file.append(json_lines([{"step": int(step), **row}]))
         self._queue.put(("write", step, values))
 
     def flush(self) -> None:

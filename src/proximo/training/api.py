@@ -25,7 +25,7 @@ from proximo.processes.peers import Peers, current
 from proximo.settings import lists_settings, make_config
 from proximo.storage import run_directory, run_lookup
 from proximo.storage.named_folders import seed_run_dirs
-from proximo.storage.run_lock import RunLock
+from proximo.storage.run_directory import locked
 from proximo.storage.system_info import exact_versions, system_differences, system_info
 from proximo.tracking.progress import showing_progress
 from proximo.tracking.reporter import Reporter
@@ -99,7 +99,7 @@ def train(
         create = functools.partial(run_directory.create, runs_dir, config.env.id, config.run.name, fill)
         parent = Path(peers.from_first(lambda: str(create()), "the run directory"))
         for name in configs if peers.is_first else ():
-            stack.enter_context(RunLock(parent / name))
+            stack.enter_context(locked(parent / name))
         runs = [SeedRun(seed_config, parent / name) for name, seed_config in configs.items()]
         return _train_seeds(backend, runs, of_seeds, reporter, parent)
 
@@ -176,7 +176,7 @@ def resume(
             path = path.absolute()  # an environment may change the working folder
             # Before anything is read, because another process may still write.
             for run_dir in seed_run_dirs(path) or [path]:
-                locks.enter_context(RunLock(run_dir))
+                locks.enter_context(locked(run_dir))
             run_dirs = resuming.not_ended(seed_run_dirs(path), reporter) or [path]
             return str(path), which, [(str(each), to_mapping(run_directory.read_config(each))) for each in run_dirs]
 
@@ -252,7 +252,7 @@ def _train_together(backend: Backend, runs: list[SeedRun], interrupts: Interrupt
     states = [resuming.restore(backend, run, reporter) for run in runs if run.info is not None]
     with contextlib.ExitStack() as stack:
         for run in runs if backend.peers.is_first else ():
-            with resuming.writable(run.folder):
+            with run_directory.writing(run.folder):
                 run.open(reporter.warned)
             stack.callback(run.trackers.close)
         # Called before every `close`, so that the trackers of all seeds close at the same time.

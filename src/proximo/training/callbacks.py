@@ -40,7 +40,7 @@ from proximo.config import Config
 from proximo.errors import ConfigError, is_integer, nearest, shown
 from proximo.evaluation.policy import Policy
 from proximo.serialization import jsonable, read_json
-from proximo.storage.save_run import save_run
+from proximo.storage.run_directory import save_run
 from proximo.tracking.metrics_window import MetricsWindow
 from proximo.training.backend import Backend, copy_of
 from proximo.training.timed_calls import Snapshot

@@ -7,10 +7,9 @@ fixed settings are unchanged, and ``Checkpoint.restore`` the names, shapes and t
 
 from __future__ import annotations
 
-import contextlib
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +17,10 @@ from proximo.collect.devices import from_first
 from proximo.config import LEAVES, Config, text_of
 from proximo.config.loading import RESUMABLE
 from proximo.config.schema import WORKER_SETTINGS
-from proximo.errors import CheckpointError, ConfigError, RunDirectoryError
+from proximo.errors import CheckpointError, ConfigError
 from proximo.processes.peers import Peers
 from proximo.storage import checkpoint, run_directory, run_lookup
-from proximo.storage.run_directory import FAILURE, HISTOGRAMS, METRICS, STOPPED
-from proximo.storage.save_run import finish
+from proximo.storage.run_directory import FAILURE, HISTOGRAMS, METRICS, STOPPED, finish, writing
 from proximo.tracking.json_lines import truncate_after
 from proximo.tracking.reporter import Reporter
 from proximo.training import clips
@@ -83,7 +81,7 @@ def starts(
 
     def find() -> list[Any]:
         for run_dir, config in zip(run_dirs, configs, strict=True):
-            with writable(run_dir):
+            with writing(run_dir):
                 finish(run_dir)
             found.append(_start(run_dir, config, which, reporter))
         left = [run for run in found if not _is_complete(run)]
@@ -148,10 +146,11 @@ def rewind(run: SeedRun, reporter: Reporter) -> None:
     if run.resumed_at is None or not run.writes:
         return
     run_dir, step = run.folder, run.resumed_at
-    with writable(run_dir):
+    with writing(run_dir):
         run_directory.note_resume(run_dir, run.config, shlex.join(sys.argv))
         # Checkpoints first, because a checkpoint must not outlive its rows.
-        dropped = checkpoint.discard_after(run_dir / "checkpoints", step)
+        folder = run_dir / "checkpoints"
+        dropped = checkpoint.keep(folder, [kept for kept in checkpoint.steps(folder) if kept <= step])
         for name in (METRICS, HISTOGRAMS):
             truncate_after(run_dir / name, step)
         for name in (FAILURE, STOPPED):
@@ -161,19 +160,8 @@ def rewind(run: SeedRun, reporter: Reporter) -> None:
             named = ", ".join(map(str, dropped))
             reporter.warned(f"{run_dir} continues from step {step}: its later checkpoints ({named}) are removed.")
         best = run.best and int(run.best["step"])
-        if best not in checkpoint.steps(run_dir / "checkpoints"):
+        if best not in checkpoint.steps(folder):
             # The best checkpoint was just removed, or was pruned after a better one was found. The next
             # evaluation then counts as the best.
             best = run.best = None
         checkpoint.mark_best(run_dir, best)
-
-
-@contextlib.contextmanager
-def writable(run_dir: Path) -> Iterator[None]:
-    """An ``OSError`` in the block becomes a ``RunDirectoryError`` that names ``run_dir``."""
-    try:
-        yield
-    except OSError as error:
-        raise RunDirectoryError(
-            f"Cannot write into {run_dir} ({error.strerror}), so the training has not started: check its disk and its permissions."
-        ) from error

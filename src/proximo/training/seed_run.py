@@ -17,7 +17,7 @@ from proximo.serialization import jsonable
 from proximo.storage import checkpoint
 from proximo.storage.atomic_files import write_atomic
 from proximo.storage.checkpoint import Checkpoint, encode
-from proximo.storage.run_directory import FAILURE, STOPPED, render_config
+from proximo.storage.run_directory import FAILURE, STOPPED, render_config, writing
 from proximo.tracking.metrics_window import MetricsWindow
 from proximo.tracking.run_trackers import RunTrackers
 from proximo.tracking.tracker import TrackedRun, Tracker, numbers
@@ -196,14 +196,10 @@ class SeedRun:
         def write() -> None:
             self.trackers.flush()  # a resume continues from this step, so every tracker must have its rows
             checkpoint.write(folder, step, files)
-            try:
+            with writing(self.folder, CheckpointError):
                 if best == step:
                     checkpoint.mark_best(self.folder, step)
-                checkpoint.prune(folder, self.config.run.keep_checkpoints, {best} if best is not None else set())
-            except OSError as error:
-                raise CheckpointError(
-                    f"Cannot write into {self.run_dir} ({error.strerror}): check its disk and its permissions."
-                ) from error
+                checkpoint.keep(folder, [*checkpoint.steps(folder)[-self.config.run.keep_checkpoints :], best])
 
         return write
 

@@ -20,13 +20,13 @@ from proximo.settings import lists_settings
 from proximo.storage import run_directory
 from proximo.storage.atomic_files import write_atomic
 from proximo.storage.named_folders import find_folder
-from proximo.storage.run_lock import RunLock
+from proximo.storage.run_directory import locked
 from proximo.tracking.progress import showing_progress
 from proximo.tracking.reporter import Reporter
 from proximo.training.api import settings_of
 
 if TYPE_CHECKING:
-    from proximo.tuning.result import TuneResult
+    from proximo.tuning.study import TuneResult
 
 WITHOUT_EFFECT = (*RUN_DIRECTORY, "eval_every")
 
@@ -91,8 +91,7 @@ def tune(
     """
     check_optuna("proximo.tune")
     current().require_one("tune")
-    from proximo.tuning.journal import open_journal
-    from proximo.tuning.plan import make_plan
+    from proximo.tuning.plan import make_plan, open_journal
     from proximo.tuning.progress import StudyProgress
     from proximo.tuning.study import deadline_of, run_study
 
@@ -145,13 +144,12 @@ def resume(
         TrainingError: every trial failed.
     """
     check_optuna("proximo.tuning.api.resume")
-    from proximo.tuning.journal import STUDIES, open_journal
-    from proximo.tuning.plan import read_plan
+    from proximo.tuning.plan import STUDIES, open_journal, read_plan
     from proximo.tuning.study import deadline_of, run_study
 
     deadline = deadline_of(seconds)
     folder = find_folder(str(study), Path(tune_dir), STUDIES).absolute()
-    with RunLock(folder):
+    with locked(folder):
         plan = read_plan(open_journal(folder), folder)
     plan = dataclasses.replace(plan, trials=plan.trials if trials is None else trials)
     prepare_jax(for_seeds=True)

@@ -31,8 +31,8 @@ class StoppedError(Exception):
 
 def with_hyperparameters(state: TrainState, configs: list[Config]) -> TrainState:
     """A stacked ``state`` with the hyperparameters of one of ``configs`` in each slot."""
-    numbers = jax.tree.map(lambda *x: jnp.stack(x), *(make_hyperparameters(config.ppo) for config in configs))
-    numbers = jax.tree.map(lambda x, like: jnp.asarray(x, like.dtype), numbers, state.learner.hyperparameters)
+    own = (make_hyperparameters(config.ppo) for config in configs)
+    numbers = jax.tree.map(lambda like, *x: jnp.array(x, like.dtype), state.learner.hyperparameters, *own)
     return eqx.tree_at(lambda s: s.learner.hyperparameters, state, numbers)
 
 
@@ -83,7 +83,9 @@ class Batch:
                     evaluation = index * evaluations + number
                     while now.update < boundary and not self.live <= self._failures.keys():
                         now = self.timed.advance(now, self.timed.num_updates(now.update, boundary))
-                        self._note_failures(now)
+                        for slot, (trial, seed) in enumerate(self.slots):
+                            if source := first_non_finite(now.metrics, slot)[1]:
+                                self._failures.setdefault(trial, f"NaN or infinity in the {source} (seed {seed})")
                         yield (index + now.update / total) / len(self.groups), evaluation, {}
                     results = {trial: self._result(now.state, trial, returns[trial]) for trial in sorted(self.live)}
                     yield (index + boundary / total) / len(self.groups), evaluation, results
@@ -104,11 +106,6 @@ class Batch:
         state = self.backend.start([seed for _, seed in self.slots])
         configs = self.backend.filled([self.configs[trial] for trial, _ in self.slots])
         return with_hyperparameters(state, configs) if self.backend.stacked else state
-
-    def _note_failures(self, now: Snapshot) -> None:
-        for slot, (trial, seed) in enumerate(self.slots):
-            if source := first_non_finite(now.metrics, slot)[1]:
-                self._failures.setdefault(trial, f"NaN or infinity in the {source} (seed {seed})")
 
     def _result(self, state: TrainState, trial: int, before: Any) -> list[float] | str:
         returns = [*before]  # on the seeds that were trained before

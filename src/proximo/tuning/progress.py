@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from proximo.tracking.progress import DisplayReporter, duration, number
-from proximo.tuning.journal import Record
-from proximo.tuning.plan import StudyPlan
+from proximo.tuning.plan import Record, StudyPlan
 
 
 class StudyProgress(DisplayReporter):
