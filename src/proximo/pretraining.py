@@ -12,7 +12,6 @@ import numpy as np
 from jaxtyping import Array
 
 from proximo.agent import PPO, exclusive_use
-from proximo.envs.gymnasium.actions import allows
 from proximo.errors import ConfigError, TrainingError, shown
 from proximo.evaluation.evaluate import check_number
 from proximo.evaluation.observations import convert_observation, count_stacked
@@ -20,7 +19,7 @@ from proximo.evaluation.policy import non_finite_leaf
 from proximo.networks import ActorCritic
 from proximo.ppo.behavior_cloning import Demonstrations, clone, padded
 from proximo.signatures import is_number
-from proximo.spaces import ACTION_MASK, PREVIOUS_REWARD, ActionSpace, Box, MultiBinary
+from proximo.spaces import ACTION_MASK, PREVIOUS_REWARD, ActionSpace, Box, MultiBinary, allows
 from proximo.types import Observation
 
 _clone = eqx.filter_jit(clone)

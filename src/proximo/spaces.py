@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -199,11 +200,24 @@ def components(space: Discrete | MultiDiscrete) -> tuple[tuple[int, ...], tuple[
     return ((space.n,), (space.start,)) if isinstance(space, Discrete) else (space.nvec, space.start)
 
 
+@functools.cache
+def choices(space: Discrete | MultiDiscrete) -> tuple[np.ndarray, np.ndarray]:
+    """Return the lowest value and the number of values of each component, in the shape of ``space``."""
+    n, start = components(space)
+    return np.reshape(start, space.shape), np.reshape(n, space.shape)
+
+
 def mask_sizes(space: Space) -> tuple[int, ...]:
     """The entries of an action mask for each component: one for each choice, two for each bit. Empty: no mask fits."""
     if isinstance(space, MultiBinary):
         return (2,) * space.size
     return components(space)[0] if isinstance(space, Discrete | MultiDiscrete) else ()
+
+
+@functools.cache
+def mask_starts(sizes: tuple[int, ...], size: int) -> np.ndarray | None:
+    """Where the entries of each component begin in a mask of ``size`` entries; None if ``sizes`` do not fit it."""
+    return np.cumsum((0, *sizes[:-1])) if sizes and sum(sizes) == size else None
 
 
 def flatdim(space: LeafSpace) -> int:
@@ -227,6 +241,83 @@ def zeros(space: Space, batch_shape: tuple[int, ...]) -> Any:
         return np.zeros((*batch_shape, *leaf.shape), dtype)
 
     return tree(of_leaf, space)
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One array of an observation: its path of keys, its space, and the shape and type in which it is stored."""
+
+    path: tuple[str | int, ...]
+    space: LeafSpace
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    def of(self, observation: Any) -> Any:
+        """Return this leaf of ``observation``."""
+        for key in self.path:
+            observation = observation[key]
+        return observation
+
+    @property
+    def name(self) -> str:
+        """The path as Python indices, for example ``['camera']``; empty if the observation is a single array."""
+        return "".join(f"[{key!r}]" for key in self.path)
+
+
+def leaves(space: Space, path: tuple[str | int, ...] = ()) -> list[Leaf]:
+    """Return the leaves of ``space`` in the order of JAX: dictionaries by key, tuples by index."""
+    if isinstance(space, Dict | Tuple):
+        return [leaf for key, part in _parts(space) for leaf in leaves(part, (*path, key))]
+    stored = zeros(space, ())
+    return [Leaf(path, space, stored.shape, stored.dtype)]
+
+
+def unflatten(space: Space, arrays: Iterable[Any]) -> Any:
+    """Return the observation whose leaves are ``arrays``, in the order of ``leaves(space)``."""
+    left = iter(arrays)
+    return tree(lambda _: next(left), space)
+
+
+def action_storage(space: Space) -> tuple[tuple[int, ...], np.dtype]:
+    """Return the shape and the type of one action of a Gymnasium space."""
+    if isinstance(space, Box):
+        return space.shape, np.dtype(space.dtype)
+    assert isinstance(space, Discrete | MultiDiscrete | MultiBinary)
+    return space.shape, np.dtype(np.int8 if isinstance(space, MultiBinary) else np.int64)
+
+
+def random_actions(space: Space, rng: np.random.Generator, num_envs: int) -> np.ndarray:
+    """Draw ``num_envs`` actions uniformly from ``space``; components without bounds from a standard normal distribution."""
+    shape, dtype = action_storage(space)
+    if isinstance(space, Discrete | MultiDiscrete):
+        start, n = choices(space)
+        return rng.integers(start, start + n, (num_envs, *shape))
+    if isinstance(space, MultiBinary):
+        return rng.integers(0, 2, (num_envs, *shape)).astype(dtype)
+    assert isinstance(space, Box)
+    low, high = space.bounds()
+    bounded = space.is_bounded()
+    even = rng.uniform(np.where(bounded, low, 0.0), np.where(bounded, high, 1.0), (num_envs, *shape))
+    return np.where(bounded, even, np.clip(rng.standard_normal((num_envs, *shape)), low, high)).astype(dtype)
+
+
+def allows(space: Space, mask: np.ndarray, action: Any) -> bool:
+    """Whether the flat ``mask`` allows ``action``. True if the size of the mask does not fit ``space``: other checks report that."""
+    starts = mask_starts(mask_sizes(space), mask.size)
+    chosen = np.reshape(action, -1) - np.asarray(getattr(space, "start", 0))
+    return starts is None or bool(mask[starts + chosen].all())
+
+
+def allowed_action(space: Space, rng: np.random.Generator, mask: Any = None) -> Any:
+    """Draw an action of ``space`` that ``mask`` allows. Other checks report a mask that does not fit."""
+    flat = np.asarray(() if mask is None else mask).reshape(-1) != 0
+    starts = mask_starts(mask_sizes(space), flat.size)
+    parts = [] if starts is None else np.split(flat, starts[1:])
+    if not parts or not all(part.any() for part in parts):
+        return random_actions(space, rng, 1)[0]
+    drawn = np.array([rng.choice(np.flatnonzero(part)) for part in parts]) + np.asarray(getattr(space, "start", 0))
+    shape, dtype = action_storage(space)
+    return drawn.reshape(shape).astype(dtype)[()]
 
 
 @overload

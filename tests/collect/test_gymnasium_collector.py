@@ -21,7 +21,7 @@ from proximo.collect.gymnasium_programs import GymnasiumPrograms
 from proximo.collect.gymnasium_trainer import bad_environment
 from proximo.config import Config, override
 from proximo.envs import GymnasiumEnvironment
-from proximo.envs.gymnasium.construction import from_factory, from_vector
+from proximo.envs.gymnasium.environment import from_factory, from_vector
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.gymnasium.vector_environment import VectorEnvironment, VectorOptions
 from proximo.errors import EnvError, EnvironmentFault

@@ -9,11 +9,10 @@ import numpy as np
 from jaxtyping import Array, Key, PyTree
 
 from proximo.collect import jax_vector
-from proximo.envs.base import unwrapped
-from proximo.envs.gymnasium.actions import allowed_action
+from proximo.envs.libraries import unwrapped
 from proximo.envs.protocol import JaxEnvironment
 from proximo.errors import EnvError
-from proximo.spaces import ACTION_MASK, Box
+from proximo.spaces import ACTION_MASK, Box, allowed_action
 
 STEPS = 3
 TOLERANCE = 1e-4

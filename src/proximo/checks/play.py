@@ -17,9 +17,7 @@ from jaxtyping import Array, Key, PyTree
 from proximo.collect import jax_vector
 from proximo.collect.program_cache import CompiledFunction
 from proximo.custom_code import custom_code_errors
-from proximo.envs.gymnasium.actions import allowed_action
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
-from proximo.envs.gymnasium.observations import leaves
 from proximo.envs.gymnasium.rollout_buffer import BufferLayout
 from proximo.envs.gymnasium.stepper import EnvironmentSpec, Stepper
 from proximo.envs.gymnasium.vector_env_adapter import VectorStepper
@@ -27,7 +25,7 @@ from proximo.envs.gymnasium.vector_environment import VectorEnvironment, VectorO
 from proximo.envs.protocol import JaxEnvironment
 from proximo.errors import EnvError, EnvironmentFault
 from proximo.math.selection import select
-from proximo.spaces import ACTION_MASK, Box
+from proximo.spaces import ACTION_MASK, Box, allowed_action, leaves
 
 MIN_STEPS = 8
 """Steps of a play, however long they take."""

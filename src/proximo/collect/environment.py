@@ -13,9 +13,9 @@ from proximo.config.custom import is_lost
 from proximo.config.schema import WORKER_SETTINGS
 from proximo.custom_code import custom_code_errors
 from proximo.envs import Environment, GymnasiumEnvironment, Preprocessing, make_env
-from proximo.envs.base import unwrapped
 from proximo.envs.custom import from_object
 from proximo.envs.gymnasium.vector_environment import VectorEnvironment, VectorOptions, reports_waiting
+from proximo.envs.libraries import unwrapped
 from proximo.errors import ConfigError, EnvError
 from proximo.jax_setup import cores
 from proximo.spaces import Box, tree

@@ -12,13 +12,11 @@ import gymnasium as gym
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 
 from proximo.custom_code import check_module, custom_code_errors, exception_text, is_missing, is_users_function
-from proximo.envs.base import JaxWrapper
 from proximo.envs.gymnasium.action_masks import layers
-from proximo.envs.gymnasium.construction import construction_errors, from_factory, from_vector
-from proximo.envs.gymnasium.environment import GymnasiumEnvironment
+from proximo.envs.gymnasium.environment import GymnasiumEnvironment, construction_errors, from_factory, from_vector
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.level_seeds import with_levels
-from proximo.envs.libraries import ID_FORMS, LIBRARIES, check_names
+from proximo.envs.libraries import ID_FORMS, LIBRARIES, JaxWrapper, check_names
 from proximo.errors import ConfigError, EnvError, nearest
 from proximo.spaces import from_any
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from proximo.envs.base import JaxWrapper
+from proximo.envs.libraries import JaxWrapper
 from proximo.spaces import Box
 
 VELOCITIES = {

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from proximo.envs.base import JaxWrapper
+from proximo.envs.libraries import JaxWrapper
 from proximo.errors import ConfigError
 
 PARTS = ("all", "train", "held_out")

@@ -12,7 +12,7 @@ To add a library of environments:
    - ``envs/jax/LIBRARY.py``: ``from_name(name, settings) -> JaxEnvironment``, which ``protocol.py`` defines.
      ``jax/craftax.py`` is a short example.
    - ``envs/gymnasium/LIBRARY.py``: ``from_name(name, settings, preprocessing) -> GymnasiumEnvironment``, made by
-     ``from_factory`` or ``from_vector`` of ``gymnasium/construction.py``; ``gymnasium/ale.py`` is an example.
+     ``from_factory`` or ``from_vector`` of ``gymnasium/environment.py``; ``gymnasium/ale.py`` is an example.
 
 2. Add a row to ``LIBRARIES`` in ``envs/libraries.py``, which error messages, ``proximo envs``, the tests and
    ``.ci/extras`` read. ``docs/environments.md`` describes the ids.

@@ -16,7 +16,6 @@ from proximo.collect.episode_tally import EpisodeTally
 from proximo.collect.program_cache import TRACING, environment_key, reuse
 from proximo.config import Config
 from proximo.envs import Environment, GymnasiumEnvironment, JaxEnvironment
-from proximo.envs.gymnasium.observations import leaves, unflatten
 from proximo.envs.gymnasium.rollout_buffer import SUCCESS, UNREPORTED
 from proximo.envs.gymnasium.stepper import environment_seeds
 from proximo.envs.gymnasium.vector_environment import split
@@ -26,6 +25,7 @@ from proximo.evaluation.policy import Carried, act
 from proximo.math.selection import select
 from proximo.networks import ActorCritic
 from proximo.networks.custom.forward import Forward
+from proximo.spaces import leaves, unflatten
 from proximo.types import CompensatedSum, Observation, Previous
 
 GYMNASIUM_TOGETHER, ARRAYS_TOGETHER = 64, 256

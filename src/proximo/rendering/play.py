@@ -8,12 +8,11 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from proximo.envs import Environment
-from proximo.envs.gymnasium.actions import allowed_action
 from proximo.evaluation.policy import Policy
 from proximo.networks.custom.forward import Forward
 from proximo.rendering.pictures import Draw
 from proximo.rendering.players import Player
-from proximo.spaces import ACTION_MASK
+from proximo.spaces import ACTION_MASK, allowed_action
 
 DEFAULT_FPS = 30.0
 Agent = Callable[[Any, bool, float, Callable[[], Key[Array, ""]]], np.ndarray]

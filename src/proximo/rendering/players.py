@@ -20,17 +20,16 @@ from proximo.collect.program_cache import reuse
 from proximo.config import Config
 from proximo.custom_code import custom_code_errors
 from proximo.envs import Environment, GymnasiumEnvironment, JaxEnvironment
-from proximo.envs.gymnasium.actions import action_storage
-from proximo.envs.gymnasium.construction import construction_errors
-from proximo.envs.gymnasium.observations import final_observation, leaves, unflatten
+from proximo.envs.gymnasium.environment import construction_errors
 from proximo.envs.gymnasium.rollout_buffer import UNREPORTED
 from proximo.envs.gymnasium.stepper import environment_seeds, reported_success
-from proximo.envs.gymnasium.vector_env_adapter import autoreset_of
+from proximo.envs.gymnasium.vector_env_adapter import autoreset_of, final_observation
 from proximo.errors import EnvError
 from proximo.evaluation.episodes import evaluation_key
 from proximo.evaluation.evaluators import JAX_TOGETHER
 from proximo.rendering.display import prepare_drawing
 from proximo.rendering.pictures import Draw, can_draw, checked_picture, image_of, no_renderer
+from proximo.spaces import action_storage, leaves, unflatten
 
 Step = tuple[Any, float, bool, bool, bool | None]
 

@@ -6,7 +6,7 @@ import pytest
 from vector_envs import rollout
 
 from proximo.envs.gymnasium.action_masks import flat_mask, info_rows, mask_size
-from proximo.envs.gymnasium.construction import from_factory, from_vector
+from proximo.envs.gymnasium.environment import from_factory, from_vector
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.gymnasium.vector_environment import VectorOptions
 from proximo.errors import EnvError

@@ -8,11 +8,11 @@ import pytest
 from vector_envs import IN_PROCESS, MODES, in_process, lanes, opened, rollout, sync, vectorized
 
 from proximo.envs.gymnasium import stepper, vector_env_adapter
-from proximo.envs.gymnasium.construction import from_vector
-from proximo.envs.gymnasium.observations import final_observation
+from proximo.envs.gymnasium.environment import from_vector
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.gymnasium.rollout_buffer import FAILURE, SUCCESS, UNREPORTED
 from proximo.envs.gymnasium.stepper import environment_seeds
+from proximo.envs.gymnasium.vector_env_adapter import final_observation
 from proximo.envs.gymnasium.vector_environment import VectorOptions
 from proximo.errors import EnvError
 

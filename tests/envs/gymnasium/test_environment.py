@@ -8,13 +8,13 @@ import pytest
 
 from proximo.envs import make_env
 from proximo.envs.gymnasium import environment, vector_environment
-from proximo.envs.gymnasium.actions import allowed_action, check_actions, random_actions
-from proximo.envs.gymnasium.construction import from_factory
+from proximo.envs.gymnasium.environment import from_factory
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.gymnasium.stepper import environment_seeds
+from proximo.envs.gymnasium.transition_checks import check_actions
 from proximo.envs.gymnasium.vector_environment import VectorOptions
 from proximo.errors import ConfigError, EnvError
-from proximo.spaces import Box, Discrete, MultiBinary, MultiDiscrete
+from proximo.spaces import Box, Discrete, MultiBinary, MultiDiscrete, allowed_action, random_actions
 
 import gym_toys
 

@@ -8,9 +8,8 @@ import pytest
 from vector_envs import lanes, rollout
 
 from proximo.envs import Preprocessing, make_env
-from proximo.envs.gymnasium.actions import random_actions
 from proximo.envs.gymnasium.vector_environment import VectorOptions
-from proximo.spaces import Box, Discrete
+from proximo.spaces import Box, Discrete, random_actions
 
 import gym_toys
 

@@ -9,11 +9,10 @@ from gymnasium.spaces import Dict as DictSpace
 from vector_envs import in_process, rollout
 
 from proximo.envs.gymnasium import stepper
-from proximo.envs.gymnasium.observations import leaves
 from proximo.envs.gymnasium.rollout_buffer import FAILURE, SUCCESS, UNREPORTED
 from proximo.envs.gymnasium.transition_checks import check_observation, make_quick_check
 from proximo.errors import EnvError, EnvironmentFault
-from proximo.spaces import from_any
+from proximo.spaces import from_any, leaves
 
 import gym_toys
 

@@ -10,14 +10,12 @@ from vector_envs import in_process, rollout
 
 from proximo.collect.environment import preprocessing_of
 from proximo.config import Config, override
-from proximo.envs.gymnasium.actions import allowed_action
-from proximo.envs.gymnasium.construction import from_factory
-from proximo.envs.gymnasium.observations import leaves
+from proximo.envs.gymnasium.environment import from_factory
 from proximo.envs.gymnasium.preprocessing import ActionRepeat, Preprocessing
 from proximo.envs.gymnasium.registered_ids import from_id
 from proximo.envs.gymnasium.vector_environment import VectorOptions
 from proximo.errors import ConfigError, EnvError
-from proximo.spaces import Box
+from proximo.spaces import Box, allowed_action, leaves
 
 import gym_toys
 

@@ -17,7 +17,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
-from proximo.envs.gymnasium.observations import final_observation
+from proximo.envs.gymnasium.vector_env_adapter import final_observation
 from proximo.errors import EnvError, shown
 from proximo.spaces import ACTION_MASK, OBSERVATION
 

@@ -7,8 +7,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
 
-from proximo.envs.gymnasium.construction import from_factory
-from proximo.envs.gymnasium.environment import GymnasiumEnvironment
+from proximo.envs.gymnasium.environment import GymnasiumEnvironment, from_factory
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.libraries import check_names, load
 

@@ -10,8 +10,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from proximo.envs.gymnasium.construction import from_factory
-from proximo.envs.gymnasium.environment import GymnasiumEnvironment
+from proximo.envs.gymnasium.environment import GymnasiumEnvironment, from_factory
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.level_seeds import PARTS
 from proximo.envs.libraries import load, replace_params

@@ -10,12 +10,10 @@ import numpy as np
 
 from proximo.custom_code import custom_code_errors, imported
 from proximo.envs.gymnasium.action_masks import mask_reader
-from proximo.envs.gymnasium.actions import allows
-from proximo.envs.gymnasium.observations import leaves
 from proximo.envs.gymnasium.transition_checks import check_observation, check_step, make_quick_check
 from proximo.envs.level_seeds import LevelRange
 from proximo.errors import ConfigError, nearest, shown
-from proximo.spaces import from_any
+from proximo.spaces import allows, from_any, leaves
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
 
 from proximo.custom_code import check_module, custom_code_errors, is_missing
-from proximo.envs.gymnasium.construction import EXTRAS, construction_errors, from_factory, from_vector
-from proximo.envs.gymnasium.environment import GymnasiumEnvironment
+from proximo.envs.gymnasium.environment import EXTRAS, GymnasiumEnvironment, construction_errors, from_factory, from_vector
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.hidden_velocities import DROPPED, hide
 from proximo.envs.libraries import check_names

@@ -11,9 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from proximo.envs.gymnasium.actions import action_storage
-from proximo.envs.gymnasium.observations import leaves
-from proximo.spaces import Space
+from proximo.spaces import Space, action_storage, leaves
 
 ALIGNMENT = 64  # bytes; JAX does not copy arrays that are aligned like this
 UNREPORTED, FAILURE, SUCCESS = -1, 0, 1

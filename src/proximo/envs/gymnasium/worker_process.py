@@ -29,7 +29,7 @@ AWAKE_SECONDS = 200e-6
 # A new interpreter instead of a fork: it is safe in a process with JAX's threads, and does not run the user's script again.
 # With -P, and with the working folder last in the path, a file json.py there does not replace Python's module.
 _BOOT = (
-    "import sys; sys.path[:] = sys.argv[2:]; import cloudpickle; from proximo.envs.gymnasium import construction, worker_process; "
+    "import sys; sys.path[:] = sys.argv[2:]; import cloudpickle; from proximo.envs.gymnasium import environment, worker_process; "
     "worker_process.main(int(sys.argv[1]))"
 )
 # There are as many workers as cores, so the libraries in each of them use one thread.
