@@ -51,6 +51,19 @@ def check_module(module_name: str) -> None:
                 )
 
 
+def find_module(name: str) -> ModuleType | None:
+    """Import a module of the user or of an installed package; None if it does not exist. Raises ``EnvError`` if no setting may
+    import it, or if its code fails."""
+    check_module(name)
+    try:
+        with custom_code_errors(f"Importing {name}"):
+            return importlib.import_module(name)
+    except EnvError as error:
+        if is_missing(error.__cause__, name):
+            return None
+        raise
+
+
 def imported(module_name: str, setting: str) -> ModuleType:
     """Import the module that ``setting`` names, as in ``track = 'my_module:MyTracker'``, or raise ``ConfigError``."""
     try:

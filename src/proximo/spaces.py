@@ -82,13 +82,14 @@ class Box(_Leaf):
 
     def bounds_inside(self, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
         """Return the bounds of each entry as numbers of ``dtype``, rounded inwards."""
-        exact, inwards = self.bounds(), (dtype.type(np.inf), dtype.type(-np.inf))
-        with np.errstate(over="ignore"):
-            low, high = (bound.astype(dtype) for bound in exact)
-        return (
-            np.where(low < exact[0], np.nextafter(low, inwards[0]), low),
-            np.where(high > exact[1], np.nextafter(high, inwards[1]), high),
-        )
+
+        def rounded_up(bound: np.ndarray) -> np.ndarray:
+            with np.errstate(over="ignore"):
+                near = bound.astype(dtype)
+            return np.where(near < bound, np.nextafter(near, dtype.type(np.inf)), near)
+
+        low, high = self.bounds()
+        return rounded_up(low), -rounded_up(-high)
 
     def __str__(self) -> str:
         return f"Box{self.shape} {self.dtype}"
@@ -278,46 +279,38 @@ def unflatten(space: Space, arrays: Iterable[Any]) -> Any:
     return tree(lambda _: next(left), space)
 
 
-def action_storage(space: Space) -> tuple[tuple[int, ...], np.dtype]:
-    """Return the shape and the type of one action of a Gymnasium space."""
-    if isinstance(space, Box):
-        return space.shape, np.dtype(space.dtype)
-    assert isinstance(space, Discrete | MultiDiscrete | MultiBinary)
-    return space.shape, np.dtype(np.int8 if isinstance(space, MultiBinary) else np.int64)
+def action_dtype(space: ActionSpace) -> np.dtype:
+    """Return the type of the actions of a Gymnasium space."""
+    return np.dtype(space.dtype if isinstance(space, Box) else np.int8 if isinstance(space, MultiBinary) else np.int64)
 
 
-def random_actions(space: Space, rng: np.random.Generator, num_envs: int) -> np.ndarray:
+def random_actions(space: ActionSpace, rng: np.random.Generator, num_envs: int) -> np.ndarray:
     """Draw ``num_envs`` actions uniformly from ``space``; components without bounds from a standard normal distribution."""
-    shape, dtype = action_storage(space)
-    if isinstance(space, Discrete | MultiDiscrete):
-        start, n = choices(space)
-        return rng.integers(start, start + n, (num_envs, *shape))
-    if isinstance(space, MultiBinary):
-        return rng.integers(0, 2, (num_envs, *shape)).astype(dtype)
-    assert isinstance(space, Box)
-    low, high = space.bounds()
-    bounded = space.is_bounded()
-    even = rng.uniform(np.where(bounded, low, 0.0), np.where(bounded, high, 1.0), (num_envs, *shape))
-    return np.where(bounded, even, np.clip(rng.standard_normal((num_envs, *shape)), low, high)).astype(dtype)
+    shape = (num_envs, *space.shape)
+    if not isinstance(space, Box):
+        start, n = (0, 2) if isinstance(space, MultiBinary) else choices(space)
+        return rng.integers(start, start + n, shape).astype(action_dtype(space))
+    (low, high), bounded = space.bounds(), space.is_bounded()
+    even = rng.uniform(np.where(bounded, low, 0.0), np.where(bounded, high, 1.0), shape)
+    return np.where(bounded, even, np.clip(rng.standard_normal(shape), low, high)).astype(action_dtype(space))
 
 
-def allows(space: Space, mask: np.ndarray, action: Any) -> bool:
+def allows(space: ActionSpace, mask: np.ndarray, action: Any) -> bool:
     """Whether the flat ``mask`` allows ``action``. True if the size of the mask does not fit ``space``: other checks report that."""
     starts = mask_starts(mask_sizes(space), mask.size)
     chosen = np.reshape(action, -1) - np.asarray(getattr(space, "start", 0))
     return starts is None or bool(mask[starts + chosen].all())
 
 
-def allowed_action(space: Space, rng: np.random.Generator, mask: Any = None) -> Any:
+def allowed_action(space: ActionSpace, rng: np.random.Generator, mask: Any = None) -> Any:
     """Draw an action of ``space`` that ``mask`` allows. Other checks report a mask that does not fit."""
     flat = np.asarray(() if mask is None else mask).reshape(-1) != 0
     starts = mask_starts(mask_sizes(space), flat.size)
-    parts = [] if starts is None else np.split(flat, starts[1:])
-    if not parts or not all(part.any() for part in parts):
+    if starts is None or not np.logical_or.reduceat(flat, starts).all():
         return random_actions(space, rng, 1)[0]
+    parts = np.split(flat, starts[1:])
     drawn = np.array([rng.choice(np.flatnonzero(part)) for part in parts]) + np.asarray(getattr(space, "start", 0))
-    shape, dtype = action_storage(space)
-    return drawn.reshape(shape).astype(dtype)[()]
+    return drawn.reshape(space.shape).astype(action_dtype(space))[()]
 
 
 @overload

@@ -535,7 +535,7 @@ def test_environments_that_are_being_made_when_they_are_closed_end():
 
     slow = mock.create_autospec(GymnasiumEnvironment, instance=True, id="slow")
     slow.open.side_effect = make
-    lazy = LazyVectorEnvironment(slow, VectorOptions(), 2, 1, "for a test")
+    lazy = LazyVectorEnvironment(slow, VectorOptions(), range(2), 1, "for a test")
     opening = in_thread(lazy.open)
     assert making.wait(10)
     lazy.close()

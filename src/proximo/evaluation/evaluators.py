@@ -89,8 +89,7 @@ class GymnasiumEvaluator(Evaluator):
         options = dataclasses.replace(
             options, num_workers=workers, num_groups=1, stagger_steps=0, cores=max(workers, options.cores)
         )
-        numbered = dataclasses.replace(env, spec=dataclasses.replace(env.spec, first_env=self.own.start))
-        self.environments = LazyVectorEnvironment(numbered, options, len(self.own), 1, "for an evaluation")
+        self.environments = LazyVectorEnvironment(env, options, self.own, 1, "for an evaluation")
         predict = getattr(Forward.of(config.network), "predict", None)
         self.compiles = predict is None
 
@@ -239,7 +238,7 @@ class JaxEvaluator(Evaluator):
 
         end = jax.lax.while_loop(lambda now: (now.time < self.limit) & ~now.done.all(), play, start)
         result: dict[str, PyTree] = {"episode_return": end.episode_return.value, "length": end.length, "done": end.done}
-        if jax_vector.reports_success(env):
+        if jax_vector.info_shapes(env).get("success") is not None:
             # An episode that is cut off counts as no success.
             result["success"] = end.success if self.ends else end.success & end.done
         if isinstance(env, JaxLevels):

@@ -29,7 +29,7 @@ from proximo.evaluation.episodes import evaluation_key
 from proximo.evaluation.evaluators import JAX_TOGETHER
 from proximo.rendering.display import prepare_drawing
 from proximo.rendering.pictures import Draw, can_draw, checked_picture, image_of, no_renderer
-from proximo.spaces import action_storage, leaves, unflatten
+from proximo.spaces import action_dtype, leaves, unflatten
 
 Step = tuple[Any, float, bool, bool, bool | None]
 
@@ -88,9 +88,11 @@ class GymnasiumPlayer:
         return jax.random.fold_in(self._key, self._total)
 
     def step(self, action: np.ndarray) -> Step:
-        shape, dtype = action_storage(self.env.action_space)
+        space = self.env.action_space
         with custom_code_errors(f"{self.env.id}.step"):
-            observation, reward, terminated, truncated, info = self._single.step(np.asarray(action, dtype).reshape(shape)[()])
+            observation, reward, terminated, truncated, info = self._single.step(
+                np.asarray(action, action_dtype(space)).reshape(space.shape)[()]
+            )
         self._time, self._total = self._time + 1, self._total + 1
         truncated = (truncated or 0 < self.env.spec.max_episode_steps <= self._time) and not terminated
         success = reported_success(info)

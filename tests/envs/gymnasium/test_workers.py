@@ -25,7 +25,7 @@ TESTS = Path(__file__).parents[2]
 
 
 def pids(vector_env):
-    return [worker.popen.pid for group in vector_env.workers for worker in group]
+    return [worker.popen.pid for worker in vector_env.workers]
 
 
 @pytest.fixture
@@ -229,7 +229,7 @@ PARENT = """
         vector_env.send(t, 0)
         if t < 6:
             vector_env.receive(t, 0)
-    print(*(worker.popen.pid for group in vector_env.workers for worker in group), flush=True)
+    print(*(worker.popen.pid for worker in vector_env.workers), flush=True)
     time.sleep(60)
 """
 

@@ -204,7 +204,7 @@ class Stepper(BaseStepper):
         for array, leaf in zip(arrays, self.leaves, strict=True):
             array[place] = leaf.of(observation)
 
-    def where(self, number: int | None = None) -> str:
+    def where(self, number=None):
         if number is not None:
             self.k, self.call = number, "step" if self.lengths[number] else "reset"
         return (

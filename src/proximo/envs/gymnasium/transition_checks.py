@@ -1,7 +1,6 @@
 """Checks of what an environment returns: observations, action masks, rewards, flags and info."""
 
 import functools
-import math
 import traceback
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -193,7 +193,7 @@ class VectorStepper(BaseStepper):
         for array, leaf in zip(self.rows.observation, self.leaves, strict=True):
             array[row] = leaf.of(observation)
 
-    def where(self, number: int | None = None) -> str:
+    def where(self, number=None):
         which = "" if number is None else f" of environment {self.first + number}"
         return f"{self.spec.env_id}.{self.call}{which} (seed {self.seed}, {self.steps} steps)"
 
