@@ -3,7 +3,6 @@
 The same environments are in the RL Zoo of Stable-Baselines3 (``MaskVelocityWrapper``).
 """
 
-import re
 from typing import Any
 
 import numpy as np
@@ -23,15 +22,8 @@ VELOCITIES = {
 DROPPED = ("Pendulum-v1",)
 """Environments whose observation becomes shorter. In the others hidden entries read 0."""
 
-
-def names() -> list[str]:
-    """Return all ids of this kind, as for Gymnasium."""
-    return [base.replace("-", "NoVel-") for base in VELOCITIES]
-
-
-def base_of(name: str) -> str | None:
-    """Return ``CartPole-v1`` for ``CartPoleNoVel-v1`` and so on; None for other names."""
-    return re.sub(r"NoVel(?=-v\d+$)", "", name) if name in names() else None
+BASES = {base.replace("-", "NoVel-"): base for base in VELOCITIES}
+"""``CartPole-v1`` for ``CartPoleNoVel-v1`` and so on, of Gymnasium."""
 
 
 def hide(base: str, observation: Any) -> Any:

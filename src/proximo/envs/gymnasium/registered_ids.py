@@ -12,10 +12,9 @@ import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
 
 from proximo.custom_code import find_module
-from proximo.envs import hidden_velocities
 from proximo.envs.gymnasium.environment import EXTRAS, GymnasiumEnvironment, construction_errors, from_factory, from_vector
 from proximo.envs.gymnasium.preprocessing import Preprocessing
-from proximo.envs.hidden_velocities import DROPPED, base_of, hide
+from proximo.envs.hidden_velocities import BASES, DROPPED, hide
 from proximo.envs.libraries import check_names
 from proximo.errors import lacking
 
@@ -32,7 +31,7 @@ def is_registered(env_id: str) -> bool:
     ``EnvError`` if that library is not installed. The message names the extra to install.
     """
     module, _, name = env_id.rpartition(":")
-    if not module and (name in gym.registry or base_of(name)):
+    if not module and (name in gym.registry or name in BASES):
         return True
     namespace = "ALE" if "NoFrameskip" in name else name.partition("/" if "/" in name else "-")[0]
     module = module or NAMESPACES.get(namespace, "")
@@ -49,7 +48,7 @@ def names() -> list[str]:
     newest: dict[tuple[Any, str], Any] = {}
     for spec in sorted(gym.registry.values(), key=lambda spec: spec.version or 0):
         newest[spec.namespace, spec.name] = spec.id
-    return [*sorted(newest.values()), *hidden_velocities.names()]
+    return [*sorted(newest.values()), *BASES]
 
 
 def from_id(env_id: str, settings: dict[str, Any], preprocessing: Preprocessing) -> GymnasiumEnvironment:
@@ -58,7 +57,7 @@ def from_id(env_id: str, settings: dict[str, Any], preprocessing: Preprocessing)
     Raises ``EnvError`` if it cannot be made, and ``ConfigError`` if its constructor does not have one of the settings, or it cannot be
     preprocessed this way.
     """
-    base = base_of(env_id)
+    base = BASES.get(env_id)
     registered = gym.spec(base or env_id.rpartition(":")[2])
     code = str(registered.entry_point)
     is_atari = "ale_py" in code

@@ -74,11 +74,9 @@ class BaseStepper(abc.ABC):
 
     def __init__(self, spec: EnvironmentSpec, buffer: RolloutBuffer, columns: range):
         self.spec, self.rows, self.num_envs = spec, buffer.columns(columns), len(columns)
-        self.first, self.leaves, self.sizes = (
-            spec.first_env + columns.start,
-            leaves(spec.observation_space),
-            mask_sizes(spec.action_space),
-        )
+        self.first, self.sizes = spec.first_env + columns.start, mask_sizes(spec.action_space)
+        self.leaves = leaves(spec.observation_space)
+        self.single = len(self.leaves) == 1 and not self.leaves[0].path
         self.masks = [i for i, leaf in enumerate(self.leaves) if leaf.path == (ACTION_MASK,)]
         """The index of the action mask among the leaves; empty if there is none."""
         self.steps, self.call = 0, "step"
@@ -87,6 +85,14 @@ class BaseStepper(abc.ABC):
     @abc.abstractmethod
     def where(self, number: int | None = None) -> str:
         """The call that is running, of the environment ``number`` if it is given, for messages."""
+
+    def write(self, arrays: tuple[np.ndarray, ...], place: int | tuple[int, int], observation: Any) -> None:
+        """Store the leaves of an observation in the ``place`` of ``arrays``."""
+        if self.single:
+            arrays[0][place] = observation
+            return
+        for array, leaf in zip(arrays, self.leaves, strict=True):
+            array[place] = leaf.of(observation)
 
     def check_masks(self, row: int, acts: Any = True) -> None:
         """Raise ``EnvError`` if a mask in ``row`` allows no action in some component of an environment that ``acts``."""
@@ -112,7 +118,6 @@ class Stepper(BaseStepper):
     def __init__(self, make: Callable[[], Any], spec: EnvironmentSpec, buffer: RolloutBuffer, columns: range):
         super().__init__(spec, buffer, columns)
         self.limit, self.fits = spec.max_episode_steps or NO_LIMIT, make_quick_check(self.leaves)
-        self.single = len(self.leaves) == 1 and not self.leaves[0].path
         # A complete check takes longer than a step of a small environment.
         self.strict_steps = min(STRICT_STEPS, max(10, 100 * STRICT_STEPS // self.num_envs))
         self.limits, self.lengths, self.lives, self.seeds = ([0] * self.num_envs for _ in range(4))
@@ -149,7 +154,7 @@ class Stepper(BaseStepper):
             check_observation(observation, self.leaves, self.where)
         self.lengths[k], self.lives[k] = 0, info.get("lives", 0) if self.spec.life_loss else 0
         self.rows.episode_start[row, k] = True
-        self._write(self.rows.observation, (row, k), observation)
+        self.write(self.rows.observation, (row, k), observation)
         self.call = "step"
 
     def send(self, t: int) -> None:
@@ -188,21 +193,14 @@ class Stepper(BaseStepper):
             if self.spec.life_loss:
                 lives = info.get("lives", self.lives[k])
                 rows.life_lost[t, k], self.lives[k] = lives < self.lives[k], lives
-            self._write(rows.observation, (t + 1, k), observation)
+            self.write(rows.observation, (t + 1, k), observation)
             return False
         rows.terminated[t, k], rows.truncated[t, k], rows.success[t, k] = terminated, truncated, reported_success(info)
         if truncated:
-            self._write(rows.final_observation, k, observation)
+            self.write(rows.final_observation, k, observation)
         self.limits[k] = self.limit
         self._begin(t + 1, k)
         return truncated
-
-    def _write(self, arrays: tuple[np.ndarray, ...], place: int | tuple[int, int], observation: Any) -> None:
-        if self.single:
-            arrays[0][place] = observation
-            return
-        for array, leaf in zip(arrays, self.leaves, strict=True):
-            array[place] = leaf.of(observation)
 
     def where(self, number=None):
         if number is not None:

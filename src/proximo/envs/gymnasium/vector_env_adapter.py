@@ -4,11 +4,11 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from proximo.envs.gymnasium.rollout_buffer import UNREPORTED, RolloutBuffer
+from proximo.envs.gymnasium.rollout_buffer import RolloutBuffer
 from proximo.envs.gymnasium.stepper import (
     MASK_ONLY_IN_STEPS,
     STRICT_STEPS,
@@ -29,19 +29,18 @@ from proximo.envs.gymnasium.transition_checks import (
 from proximo.errors import EnvError
 from proximo.spaces import ACTION_MASK
 
-Autoreset = Literal["next_step", "same_step", "disabled"]
+MODES = {"nextstep": "next_step", "samestep": "same_step", "disabled": "disabled"}
 KINDS = ("fbb", "ibb", "ubb")
 """Kinds of the dtypes of rewards and of both flags."""
 
 
-def autoreset_of(env: Any, env_id: str) -> Autoreset:
-    """Return the autoreset mode that ``env.metadata`` declares; Gymnasium's default is next-step."""
+def autoreset_of(env: Any, env_id: str) -> str:
+    """Return the autoreset mode that ``env.metadata`` declares, a value of ``MODES``; Gymnasium's default is next-step."""
     declared = (getattr(env, "metadata", None) or {}).get("autoreset_mode", "NextStep")
     name = str(getattr(declared, "value", declared)).replace("_", "").lower()
-    modes: dict[str, Autoreset] = {"nextstep": "next_step", "samestep": "same_step", "disabled": "disabled"}
-    if name not in modes:
-        raise EnvError(f"{env_id} declares the autoreset mode {declared!r}: expected one of {', '.join(modes.values())}.")
-    return modes[name]
+    if name not in MODES:
+        raise EnvError(f"{env_id} declares the autoreset mode {declared!r}: expected one of {', '.join(MODES.values())}.")
+    return MODES[name]
 
 
 def final_observation(info: dict[str, Any], number: int | np.integer) -> Any:
@@ -91,7 +90,7 @@ class VectorStepper(BaseStepper):
         self.seed, self.steps, self.call = (environment_seeds(1, *source)[0] + self.first) % 2**31, 0, "reset"
         observation, info = self.env.reset(seed=self.seed)
         check_observation(observation, self.batched, self.where, range(self.num_envs))
-        self._write(row, observation)
+        self.write(self.rows.observation, row, observation)
         self.rows.episode_start[row] = self.rows.valid[row] = self.all_valid = True
         self.check_masks(row)
         self.lives[:] = 0
@@ -139,7 +138,7 @@ class VectorStepper(BaseStepper):
             lives = self._reported_lives(info)
             rows.life_lost[t] = (lives < self.lives) & ~done & rows.valid[t]
             self.lives[:] = lives
-        self._write(t + 1, observation)
+        self.write(rows.observation, t + 1, observation)
         any_done = bool(done.any())
         if any_done:
             self.lives[done] = 0  # until the reset reports them
@@ -150,25 +149,23 @@ class VectorStepper(BaseStepper):
 
     def _close_episodes(self, t: int, done: np.ndarray, truncated: np.ndarray, observation: Any, info: dict[str, Any]) -> None:
         """Store the successes of ended episodes, and the final observations of truncated ones. With autoreset disabled, reset what ended."""
-        rows, last = self.rows, info.get("final_info", info) if self.mode == "same_step" else info
-        reported = [key for key in SUCCESS_KEYS if key in last]
-        rows.success[t, done] = UNREPORTED
+        rows, same_step = self.rows, self.mode == "same_step"
+        last = info.get("final_info", info) if same_step else info
+        reported = {key: last.get(f"_{key}", True) for key in SUCCESS_KEYS if key in last}
         for i in map(int, np.flatnonzero(done if reported else truncated)):
-            keys = [key for key in reported if np.broadcast_to(last.get(f"_{key}", True), self.num_envs)[i]]
+            keys = [key for key, which in reported.items() if np.broadcast_to(which, self.num_envs)[i]]
             rows.success[t, i] = reported_success({key: last[key] if np.ndim(last[key]) == 0 else last[key][i] for key in keys})
             if not truncated[i]:
                 continue
-            final, one = observation, i
-            if self.mode == "same_step":
-                final, one = final_observation(info, i), ()
-                if final is None:
-                    raise EnvError(
-                        f'{self.spec.env_id} declares same-step autoreset and returned no info["final_obs"] for a truncated episode: '
-                        "expected its final observation."
-                    )
+            final = final_observation(info if same_step else {"final_obs": observation}, i)
+            if final is None:
+                raise EnvError(
+                    f'{self.spec.env_id} declares same-step autoreset and returned no info["final_obs"] for a truncated episode: '
+                    "expected its final observation."
+                )
+            if same_step:
                 check_observation(final, self.leaves, lambda i=i: f'{self.where(i)}, in info["final_obs"],')
-            for array, leaf in zip(rows.final_observation, self.leaves, strict=True):
-                array[i] = np.asarray(leaf.of(final))[one]
+            self.write(rows.final_observation, i, final)
         if self.mode == "next_step":
             rows.valid[t + 1] = ~done
             return
@@ -188,10 +185,6 @@ class VectorStepper(BaseStepper):
         if not self.spec.life_loss or "lives" not in info:
             return self.lives
         return np.where(info.get("_lives", True), info["lives"], self.lives)
-
-    def _write(self, row: int, observation: Any) -> None:
-        for array, leaf in zip(self.rows.observation, self.leaves, strict=True):
-            array[row] = leaf.of(observation)
 
     def where(self, number=None):
         which = "" if number is None else f" of environment {self.first + number}"

@@ -83,13 +83,10 @@ class WorkerProcess:
 
     def begin(self) -> None:
         """Send the program."""
-        self._send(b"", (self._path, self.program))
+        self.send(b"", (self._path, self.program))
 
-    def command(self, what: int, row: int, *payload: Any) -> None:
-        """Send a command."""
-        self._send(COMMAND.pack(what, row), *([payload] if payload else []))
-
-    def _send(self, data: bytes, *objects: Any) -> None:
+    def send(self, data: bytes, *objects: Any) -> None:
+        """Send a packed ``COMMAND``, and objects if it needs some."""
         self.sent = time.monotonic()
         with contextlib.suppress(OSError, ValueError):  # if the worker has ended, the missing reply reveals it
             send(self.commands, data, *objects)

@@ -79,14 +79,14 @@ class WorkerVectorEnvironment(VectorEnvironment):
     def reset(self, seed):
         self._seed = seed
         for worker in self.workers:
-            worker.command(RESET, 0, (seed,), self.options.stagger_steps)
+            worker.send(COMMAND.pack(RESET, 0), ((seed,), self.options.stagger_steps))
         for worker in self.workers:
             if self._reply(worker) == LOST:
                 self._restart(worker, 0)
 
     def send(self, t, group):
         for worker in self.workers[self._of_group[group]]:
-            worker.command(STEP, t)
+            worker.send(COMMAND.pack(STEP, t))
 
     def ready(self, groups):
         poll = select.poll()
@@ -146,7 +146,7 @@ class WorkerVectorEnvironment(VectorEnvironment):
             try:
                 worker.begin()
                 if self._reply(worker) != LOST:
-                    worker.command(RESET, row, (self._seed, self.restarts))
+                    worker.send(COMMAND.pack(RESET, row), ((self._seed, self.restarts),))
                     if self._reply(worker) != LOST:
                         return
             except (Exception, SystemExit) as error:

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from proximo.envs import hidden_velocities
+from proximo.envs.hidden_velocities import BASES, JaxHiddenVelocities
 from proximo.envs.libraries import Described, load, replace_params
 from proximo.envs.protocol import JaxEnvironment
 from proximo.envs.tasks.boards import PAPER, TINTS, board
@@ -53,14 +53,13 @@ def _gymnax() -> ModuleType:
 def names() -> list[str]:
     """Return all environments, those with hidden velocities included."""
     registered = list(_gymnax().registered_envs)
-    return registered + [name for name in hidden_velocities.names() if hidden_velocities.base_of(name) in registered]
+    return registered + [name for name, base in BASES.items() if base in registered]
 
 
 def from_name(name: str, settings: dict[str, Any]) -> JaxEnvironment:
     """Make an environment, perhaps with hidden velocities; ``settings`` are fields of its parameters."""
-    base = hidden_velocities.base_of(name)
-    env = GymnaxEnvironment(base or name, settings)
-    return hidden_velocities.JaxHiddenVelocities(env, base) if base else env
+    env = GymnaxEnvironment(BASES.get(name, name), settings)
+    return JaxHiddenVelocities(env, BASES[name]) if name in BASES else env
 
 
 class GymnaxEnvironment(Described, JaxEnvironment):
