@@ -52,8 +52,8 @@ def check_module(module_name: str) -> None:
 
 
 def find_module(name: str) -> ModuleType | None:
-    """Import a module of the user or of an installed package; None if it does not exist. Raises ``EnvError`` if no setting may
-    import it, or if its code fails."""
+    """Import a module of the user or of a package; None if it does not exist. Raises ``EnvError`` if no setting
+    may import it, or if its code fails."""
     check_module(name)
     try:
         with custom_code_errors(f"Importing {name}"):

@@ -217,7 +217,7 @@ def mask_sizes(space: Space) -> tuple[int, ...]:
 
 @functools.cache
 def mask_starts(sizes: tuple[int, ...], size: int) -> np.ndarray | None:
-    """Where the entries of each component begin in a mask of ``size`` entries; None if ``sizes`` do not fit it."""
+    """Where each component begins in a mask of ``size`` entries; None if ``sizes`` do not fit it."""
     return np.cumsum((0, *sizes[:-1])) if sizes and sum(sizes) == size else None
 
 
@@ -246,7 +246,7 @@ def zeros(space: Space, batch_shape: tuple[int, ...]) -> Any:
 
 @dataclass(frozen=True)
 class Leaf:
-    """One array of an observation: its path of keys, its space, and the shape and type in which it is stored."""
+    """One array of an observation: its path of keys, its space, and how it is stored."""
 
     path: tuple[str | int, ...]
     space: LeafSpace
@@ -285,7 +285,7 @@ def action_dtype(space: ActionSpace) -> np.dtype:
 
 
 def random_actions(space: ActionSpace, rng: np.random.Generator, num_envs: int) -> np.ndarray:
-    """Draw ``num_envs`` actions uniformly from ``space``; components without bounds from a standard normal distribution."""
+    """Draw ``num_envs`` actions uniformly; components without bounds from a standard normal distribution."""
     shape = (num_envs, *space.shape)
     if not isinstance(space, Box):
         start, n = (0, 2) if isinstance(space, MultiBinary) else choices(space)
@@ -296,7 +296,7 @@ def random_actions(space: ActionSpace, rng: np.random.Generator, num_envs: int) 
 
 
 def allows(space: ActionSpace, mask: np.ndarray, action: Any) -> bool:
-    """Whether the flat ``mask`` allows ``action``. True if the size of the mask does not fit ``space``: other checks report that."""
+    """Whether the flat ``mask`` allows ``action``. True if its size does not fit ``space``: other checks report that."""
     starts = mask_starts(mask_sizes(space), mask.size)
     chosen = np.reshape(action, -1) - np.asarray(getattr(space, "start", 0))
     return starts is None or bool(mask[starts + chosen].all())

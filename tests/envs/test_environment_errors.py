@@ -161,16 +161,8 @@ def test_earlier_version_that_can_be_made_is_a_warning_only():
     assert unknown_ids.newer_version("Hopper-v5") is None
 
 
-@pytest.fixture
-def registry():
-    """Gymnasium's registry, which is restored after the test."""
-    registered = dict(gym.registry)
-    yield gym.registry
-    gym.registry.clear()
-    gym.registry.update(registered)
-
-
-def test_cause_precedes_the_hint(registry):
+@pytest.mark.usefixtures("registry")
+def test_cause_precedes_the_hint():
     """An installed Shimmy registers the ids of the DeepMind Control Suite, which may then fail."""
     env_id = "dm_control/cartpole-balance-v0"
 
@@ -183,7 +175,8 @@ def test_cause_precedes_the_hint(registry):
         make_env(env_id)
 
 
-def test_id_of_an_installed_package_is_found_without_its_import(tmp_path, monkeypatch, registry):
+@pytest.mark.usefixtures("registry")
+def test_id_of_an_installed_package_is_found_without_its_import(tmp_path, monkeypatch):
     code = """
         import functools, gymnasium
         gymnasium.register("yard/Crane-v1", entry_point="gymnasium.envs.classic_control:CartPoleEnv")

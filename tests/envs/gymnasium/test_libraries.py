@@ -27,15 +27,6 @@ def steps_itself(vector_env):
     return vector_env.description == "in their own vector environment"
 
 
-@pytest.fixture
-def registry():
-    """Gymnasium's registry, which is restored after the test."""
-    registered = dict(gym.registry)
-    yield
-    gym.registry.clear()
-    gym.registry.update(registered)
-
-
 @pytest.mark.usefixtures("registry")
 def test_registered_ids_are_made_by_what_they_have():
     """A vector entry point may fail, for example if it lacks an argument of the single environment. Workers have not registered the id."""

@@ -118,7 +118,7 @@ def _joined(observation: Any, mask: Any) -> dict[str, Any]:
 
 
 class _Masked:
-    """What both wrappers do: they move the mask, of ``size`` entries, into the observation, as an entry ``action_mask``."""
+    """Moves the mask, of ``size`` entries, into the observation, as an entry ``action_mask``."""
 
     env: Any
 

@@ -108,7 +108,8 @@ class GymnasiumEnvironment(Described):
         self.check(num_envs, options)
         layout, groups = BufferLayout(num_steps, num_envs, self.observation_space, self.action_space), options.num_groups
         make: Any = self.make
-        make_stepper, where, workers = partial(Stepper, make, self.spec), "in this process", options.num_workers
+        make_stepper, where = partial(Stepper, make, self.spec), "in this process"
+        workers = options.num_workers
         if self.uses_vector_env(options):
             make_vector: Any = self.make_vector
             workers = 0
@@ -166,7 +167,7 @@ def from_factory(make: Callable[..., Any], env_id: str, preprocessing: Preproces
 def _make(
     make: Callable[..., Any], renders: bool, env_id: str, preprocessing: Preprocessing, size: int, render_mode: str | None = None
 ) -> Any:
-    """Make one environment with its preprocessing, and with its mask of ``size`` entries in the observation; 0: none."""
+    """Make one environment with its preprocessing, and with its mask of ``size`` entries (0: none)."""
     made = make(render_mode=render_mode) if renders and render_mode is not None else make()
     env = preprocessing.wrap(made, env_id)
     return MaskInObservation(env, size, env_id) if size else env

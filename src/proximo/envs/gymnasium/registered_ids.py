@@ -100,8 +100,8 @@ def _without_velocities(make: Callable[..., Any], base: str, *num_envs: int, **r
 
 
 def _quietly(code: str, make: Callable[..., Any], *arguments: Any, **settings: Any) -> Any:
-    """Make an environment of ``code`` without the banner that ALE prints in each process, and without MuJoCo's warning that
-    HalfCheetah's model uses ``settotalmass``. MuJoCo's other warnings become Python warnings."""
+    """Make an environment of ``code`` without the banner that ALE prints in each process, and without MuJoCo's
+    warning that HalfCheetah's model uses ``settotalmass``. MuJoCo's other warnings become Python warnings."""
     if "ale_py" in code:
         from ale_py import ALEInterface, LoggerMode
 

@@ -56,7 +56,8 @@ class RolloutBuffer:
     def _view(self, part: slice | tuple[slice, slice], columns: slice) -> RolloutBuffer:
         arrays = {name: array[part] for name, array in vars(self).items() if isinstance(array, np.ndarray)}
         observation = tuple(leaf[part] for leaf in self.observation)
-        return RolloutBuffer(observation, **arrays, final_observation=tuple(leaf[columns] for leaf in self.final_observation))
+        final = tuple(leaf[columns] for leaf in self.final_observation)
+        return RolloutBuffer(observation, final_observation=final, **arrays)
 
     def clear(self) -> None:
         """Reset all flags that are not written in every step. Call this before a rollout."""

@@ -95,7 +95,7 @@ class BaseStepper(abc.ABC):
             array[place] = leaf.of(observation)
 
     def check_masks(self, row: int, acts: Any = True) -> None:
-        """Raise ``EnvError`` if a mask in ``row`` allows no action in some component of an environment that ``acts``."""
+        """Raise ``EnvError`` if a mask in ``row`` allows no action in a component of an environment that ``acts``."""
         for leaf in self.masks:
             masks = self.rows.observation[leaf][row].reshape(self.num_envs, -1)
             starts = mask_starts(self.sizes, masks.shape[1])

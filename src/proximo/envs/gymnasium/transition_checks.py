@@ -64,7 +64,7 @@ def _in_range(value: np.ndarray, leaf: Leaf) -> bool:
 
 
 def check_actions(actions: np.ndarray, space: ActionSpace, env_id: str, first_env: int) -> None:
-    """Raise ``EnvError`` if one of ``actions`` ``[N, ...]`` is not in ``space``. Native code may accept such an action and crash.
+    """Raise ``EnvError`` if one of ``actions`` ``[N, ...]`` is not in ``space``: native code may accept it and crash.
     ``first_env`` is the number of the first environment, for the message."""
     if isinstance(space, Box):
         low, high = (bound.astype(actions.dtype) for bound in space.bounds())

@@ -35,7 +35,7 @@ KINDS = ("fbb", "ibb", "ubb")
 
 
 def autoreset_of(env: Any, env_id: str) -> str:
-    """Return the autoreset mode that ``env.metadata`` declares, a value of ``MODES``; Gymnasium's default is next-step."""
+    """Return the autoreset mode that ``env.metadata`` declares, of ``MODES``; Gymnasium's default is next-step."""
     declared = (getattr(env, "metadata", None) or {}).get("autoreset_mode", "NextStep")
     name = str(getattr(declared, "value", declared)).replace("_", "").lower()
     if name not in MODES:
@@ -44,9 +44,9 @@ def autoreset_of(env: Any, env_id: str) -> str:
 
 
 def final_observation(info: dict[str, Any], number: int | np.integer) -> Any:
-    """Return the final observation of environment ``number`` from the ``info`` of a vector environment; None if there is none.
+    """Return the final observation of environment ``number`` from the ``info`` of a vector environment; None if it has none.
 
-    ``info["final_obs"]`` has an observation for each environment, as in Gymnasium's own vector environments, or is a batch of observations.
+    ``info["final_obs"]`` has an observation for each environment, as in Gymnasium, or is a batch of observations.
     """
 
     def one(batch: Any) -> Any:
@@ -142,30 +142,30 @@ class VectorStepper(BaseStepper):
         any_done = bool(done.any())
         if any_done:
             self.lives[done] = 0  # until the reset reports them
-            self._close_episodes(t, done, truncated, observation, info)
+            self._close_episodes(t, done, truncated, info)
         self.all_valid = not (any_done and self.mode == "next_step")
         self.check_masks(t + 1, rows.valid[t + 1])
         return any_done and bool(truncated.any())
 
-    def _close_episodes(self, t: int, done: np.ndarray, truncated: np.ndarray, observation: Any, info: dict[str, Any]) -> None:
+    def _close_episodes(self, t: int, done: np.ndarray, truncated: np.ndarray, info: dict[str, Any]) -> None:
         """Store the successes of ended episodes, and the final observations of truncated ones. With autoreset disabled, reset what ended."""
         rows, same_step = self.rows, self.mode == "same_step"
         last = info.get("final_info", info) if same_step else info
         reported = {key: last.get(f"_{key}", True) for key in SUCCESS_KEYS if key in last}
-        for i in map(int, np.flatnonzero(done if reported else truncated)):
+        for i in map(int, np.flatnonzero(done if reported else truncated & same_step)):
             keys = [key for key, which in reported.items() if np.broadcast_to(which, self.num_envs)[i]]
             rows.success[t, i] = reported_success({key: last[key] if np.ndim(last[key]) == 0 else last[key][i] for key in keys})
-            if not truncated[i]:
-                continue
-            final = final_observation(info if same_step else {"final_obs": observation}, i)
-            if final is None:
-                raise EnvError(
-                    f'{self.spec.env_id} declares same-step autoreset and returned no info["final_obs"] for a truncated episode: '
-                    "expected its final observation."
-                )
-            if same_step:
+            if same_step and truncated[i]:
+                if (final := final_observation(info, i)) is None:
+                    raise EnvError(
+                        f'{self.spec.env_id} declares same-step autoreset and returned no info["final_obs"] for a truncated episode: '
+                        "expected its final observation."
+                    )
                 check_observation(final, self.leaves, lambda i=i: f'{self.where(i)}, in info["final_obs"],')
-            self.write(rows.final_observation, i, final)
+                self.write(rows.final_observation, i, final)
+        if not same_step:
+            for array, seen in zip(rows.final_observation, rows.observation, strict=True):
+                array[truncated] = seen[t + 1, truncated]
         if self.mode == "next_step":
             rows.valid[t + 1] = ~done
             return

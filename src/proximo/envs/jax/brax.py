@@ -1,4 +1,4 @@
-"""``brax:ant``: brax without its wrappers. ``Robot`` also adapts MuJoCo Playground, which has brax's interface."""
+"""``brax:ant``: brax without its wrappers. ``Robot`` also adapts MuJoCo Playground."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def quietly() -> contextlib.AbstractContextManager:
 
 
 class Robot(Described, JaxEnvironment):
-    """A robot whose ``reset(key)`` and ``step(state, action)`` return a state, without the wrappers of its library, which reset
-    every copy to its first initial state and report a time limit as ``done``. It is truncated after ``limit`` steps. Actions
-    are -1 … 1.
+    """A robot whose ``reset(key)`` and ``step(state, action)`` return a state, truncated after ``limit`` steps.
+
+    The wrappers of its library reset every copy to its first initial state, and report a time limit as ``done``.
     """
 
     def __init__(self, env: Any, limit: int):
