@@ -76,10 +76,9 @@ def step(
     env: JaxEnvironment, keys: Key[Array, " N"], states: PyTree, actions: Array, observations: PyTree, params: PyTree
 ) -> tuple:
     """Step ``N`` environments. Returns states, observations, rewards, terminated, truncated and success (None: unreported)."""
-    stepped = jax.vmap(env.step, in_axes=(0, 0, 0, None))(keys, states, actions, params)
-    new, seen, reward, terminated, truncated, info = stepped
-    success = info.get("success")
-    if success is not None:
+    step_all = jax.vmap(env.step, in_axes=(0, 0, 0, None))
+    new, seen, reward, terminated, truncated, info = step_all(keys, states, actions, params)
+    if (success := info.get("success")) is not None:
         success = success.astype(bool) & ~jnp.isnan(success)
     terminated = terminated.astype(bool)
     truncated, reward = truncated.astype(bool) & ~terminated, reward.astype(jnp.float32)

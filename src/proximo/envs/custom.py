@@ -67,7 +67,11 @@ def from_class(cls: Any, settings: dict[str, Any], env_id: str, preprocessing: P
     try:
         signature.bind(**settings, **({"num_envs": 1} if takes_num_envs else {}))
     except TypeError as error:
-        way = "add this argument to the VectorEnv" if "num_envs" in str(error) else "set it with --env-settings, or give it a default"
+        way = (
+            "add this argument to the VectorEnv"
+            if "num_envs" in str(error)
+            else "set it with --env-settings, or give it a default"
+        )
         if is_class and issubclass(cls, gym.Wrapper):
             way = f"give a wrapper as --wrapper {env_id}"
         raise EnvError(f"{env_id} cannot be made: {error}; {way}.") from error
