@@ -68,13 +68,10 @@ def test_a_level_determines_its_whole_episode(play):
     assert (one != other).mean() > 0.3
 
 
-def test_the_steps_of_an_episode_have_different_randomness():
+def test_the_steps_of_a_jax_episode_have_different_randomness_and_are_drawn():
     first, observations, rewards = jax_walk()(3, 0)
     assert len({x.tobytes() for x in np.concatenate([first[None], observations])}) == 9
     assert len(set(rewards.tolist())) == 8
-
-
-def test_a_jax_environment_with_levels_is_drawn():
     env = JaxLevels(toys.Drawn(), LevelRange(0, 5))
     state, _ = env.reset(jax.random.key(0), env.default_params)
     state, *_ = env.step(jax.random.key(0), state, jnp.int32(0), env.default_params)

@@ -192,7 +192,7 @@ class LazyVectorEnvironment:
         return vector_env
 
     def reset(self, seed: int) -> VectorEnvironment:
-        """Begin new episodes in the first row of the buffer; the seeds of all environments follow from ``seed``."""
+        """Begin new episodes in the first row of the buffer, with seeds that follow from ``seed``."""
         vector_env = self.open()
         limit = self.options.reset_timeout if vector_env.num_workers else 0.0
         with reports_waiting(self.warn, self.num_envs, self.env.id, limit):

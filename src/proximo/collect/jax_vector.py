@@ -1,4 +1,4 @@
-"""One JAX environment as ``N`` environments: reset, step, a step with a policy, and the check of its protocol."""
+"""One JAX environment as ``N`` environments: reset, step, act, and the check of its protocol."""
 
 import inspect
 from collections.abc import Callable, Mapping

@@ -15,7 +15,8 @@ from proximo.envs.gymnasium.action_masks import layers
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment, construction_errors, from_factory, from_vector
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.level_seeds import with_levels
-from proximo.envs.libraries import ID_FORMS, LIBRARIES, JaxWrapper, check_names
+from proximo.envs.libraries import LIBRARIES, JaxWrapper, check_names
+from proximo.envs.unknown_ids import unknown
 from proximo.errors import ConfigError, EnvError, nearest
 from proximo.spaces import from_any
 
@@ -26,12 +27,9 @@ PLAIN = Preprocessing()
 def find(module_name: str, class_name: str, from_file: bool = False) -> Any:
     """Find the class of an environment in a module, or a function that makes one. Raises ``EnvError`` if there is
     none, or if it is a function of an installed library that a file names (``from_file``)."""
-    env_id = f"'{module_name}:{class_name}'"
+    env_id = f"{module_name}:{class_name}"
     if (module := find_module(module_name)) is None:
-        raise EnvError(
-            f"Unknown environment {env_id}: no library or module {module_name!r} is on Python's path "
-            f"(expected {ID_FORMS}{nearest(module_name, LIBRARIES)})."
-        )
+        raise unknown(env_id, [f"{library}:{class_name}" for library in LIBRARIES])
     if (cls := getattr(module, class_name, None)) is None:
         classes = [n for n, value in vars(module).items() if inspect.isclass(value)]
         raise EnvError(f"Module {module_name!r} has no class {class_name!r}{nearest(class_name, classes)}.")
@@ -40,7 +38,7 @@ def find(module_name: str, class_name: str, from_file: bool = False) -> Any:
         return cls
     if is_users_function(cls, or_of_library=True):
         raise EnvError(
-            f"{env_id} is a function of an installed library. A file such as config.yaml cannot choose such a function, "
+            f"{env_id!r} is a function of an installed library. A file such as config.yaml cannot choose such a function, "
             "because it could call anything. Give it again, as the environment of `proximo train`, as --env or --eval-env, or "
             "in Python as env=… or eval_env=…; or train on a function of your own module that calls it."
         )
@@ -49,7 +47,7 @@ def find(module_name: str, class_name: str, from_file: bool = False) -> Any:
         return cls
     found = f"a class without {' and '.join(missing)}" if inspect.isclass(cls) else type(cls).__name__
     raise EnvError(
-        f"{env_id} is {found}: expected the class of a JAX or Gymnasium environment {PROTOCOL}, or a function that makes one."
+        f"{env_id!r} is {found}: expected the class of a JAX or Gymnasium environment {PROTOCOL}, or a function that makes one."
     )
 
 

@@ -28,10 +28,8 @@ BASES = {base.replace("-", "NoVel-"): base for base in VELOCITIES}
 
 def hide(base: str, observation: Any) -> Any:
     """Hide the velocities of an observation of ``base``, or of a batch of them (NumPy or JAX)."""
-    visible = np.delete(np.arange(observation.shape[-1]), VELOCITIES[base])
-    if base in DROPPED:
-        return observation[..., visible]
-    return observation * np.isin(np.arange(observation.shape[-1]), visible).astype(observation.dtype)
+    visible = ~np.isin(np.arange(observation.shape[-1]), VELOCITIES[base])
+    return observation[..., visible] if base in DROPPED else observation * visible.astype(observation.dtype)
 
 
 class JaxHiddenVelocities(JaxWrapper):

@@ -157,7 +157,7 @@ class VectorMaskInObservation(_Masked, gym.vector.VectorWrapper):
     Masks of final observations, and of environments that a partial reset leaves out, have no meaning.
     """
 
-    def step(self, action: Any) -> tuple[Any, ...]:
+    def step(self, action):
         *result, info = super().step(action)
         if "final_obs" in info:
             finals, blank = [final_observation(info, i) for i in range(self.num_envs)], np.zeros(self._size, np.int8)

@@ -1,4 +1,4 @@
-"""``GymnasiumEnvironment``: the spaces of a Gymnasium environment, and how copies of it are made and stepped."""
+"""``GymnasiumEnvironment``: the spaces of a Gymnasium environment, and how copies are made and stepped."""
 
 import contextlib
 import dataclasses

@@ -35,9 +35,7 @@ def is_registered(env_id: str) -> bool:
         return True
     namespace = "ALE" if "NoFrameskip" in name else name.partition("/" if "/" in name else "-")[0]
     module = module or NAMESPACES.get(namespace, "")
-    if not module:
-        return False
-    found = find_module(module)
+    found = find_module(module) if module else None
     if found is None and module in EXTRAS:
         raise lacking(env_id, EXTRAS[module])
     return found is not None and name in gym.registry

@@ -35,7 +35,7 @@ KINDS = ("fbb", "ibb", "ubb")
 
 
 def autoreset_of(env: Any, env_id: str) -> str:
-    """Return the autoreset mode that ``env.metadata`` declares, of ``MODES``; Gymnasium's default is next-step."""
+    """Return the autoreset mode that ``env.metadata`` declares; Gymnasium's default is next-step."""
     declared = (getattr(env, "metadata", None) or {}).get("autoreset_mode", "NextStep")
     name = str(getattr(declared, "value", declared)).replace("_", "").lower()
     if name not in MODES:

@@ -48,7 +48,7 @@ def quietly() -> contextlib.AbstractContextManager:
 
 
 class Robot(Described, JaxEnvironment):
-    """A robot whose ``reset(key)`` and ``step(state, action)`` return a state, truncated after ``limit`` steps.
+    """A robot whose ``reset`` and ``step`` return a state, truncated after ``limit`` steps.
 
     The wrappers of its library reset every copy to its first initial state, and report a time limit as ``done``.
     """
