@@ -199,24 +199,18 @@ def test_id_of_an_installed_package_is_found_without_its_import(tmp_path, monkey
         with pytest.raises(EnvError, match=rf"\(did you mean 'robot_yard:{typed}'\?\): robot_yard registers this id when it is"):
             make_env(env_id)
     assert "robot_yard" not in sys.modules
-    for env_id, typed in (
-        ("Crane-v1", "yard/Crane-v2"),
-        ("Crain-v2", "yard/Crane-v2"),
-        ("LiftDens-v3", "LiftDense-v3"),
-        ("Wench-v1", "Winch-v1"),
-    ):
+    crane = "yard/Crane-v2"
+    for env_id, typed in (("Crane-v1", crane), ("Crain-v2", crane), ("LiftDens-v3", "LiftDense-v3"), ("Wench-v1", "Winch-v1")):
         with pytest.raises(EnvError, match=rf"\(did you mean 'robot_yard:{typed}'\?\): expected an id that robot_yard registers"):
             make_env(f"robot_yard:{env_id}")
     sys.modules.pop("robot_yard", None)
 
 
+BROKEN = [("import nowhere", "ModuleNotFound"), ("raise ValueError", "ValueError"), ("def f(:", "SyntaxError")]
+
+
 @pytest.mark.parametrize(
-    ("find", "code", "error"),
-    [
-        ("module:Grid", "import nowhere", "ModuleNotFound"),
-        ("module:Grid-v0", "raise ValueError", "ValueError"),
-        ("module:Grid", "def f(:", "SyntaxError"),
-    ],
+    ("code", "error", "find"), [(*row, find) for row in BROKEN for find in ("module:Grid", "module:Grid-v0")]
 )
 def test_error_in_a_package_raises_one_sentence(tmp_path, monkeypatch, code, error, find):
     """And not that the package does not exist: of ids of Gymnasium's registry, too, which it may register."""
@@ -235,9 +229,7 @@ def test_an_unsupported_space_raises_with_its_name():
 
     with pytest.raises(EnvError, match=r"The action space 'left or right' is not supported"):
         as_jax_environment(Spoken(), "spoken")
-    with pytest.raises(
-        EnvError, match=r"spoken is neither a JAX nor a Gymnasium environment: it lacks action_space, reset, step"
-    ):
+    with pytest.raises(EnvError, match=r"spoken is neither a JAX nor a Gymnasium environment: it lacks action_space, reset"):
         as_jax_environment(type("Silent", (), {"observation_space": Discrete(2)})(), "spoken")
     Spoken.reset = lambda self, key: (key, key)
     with pytest.raises(EnvError, match=r"^spoken\.reset\(key\) does not accept the 2 arguments \(key, params\)\.$"):
