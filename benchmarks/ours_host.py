@@ -120,7 +120,7 @@ def stepped(options: argparse.Namespace, config) -> dict[str, Any]:
     import numpy as np
 
     from proximo.collect.environment import environment, vector_options
-    from proximo.envs.gymnasium.actions import random_actions
+    from proximo.spaces import random_actions
 
     env = environment(config)
     vector_env = env.open(options.num_envs, options.num_steps, vector_options(config))

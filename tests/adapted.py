@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from proximo.collect import JaxTrainer, jax_vector
-from proximo.envs.gymnasium.actions import allowed_action
-from proximo.spaces import ACTION_MASK, Box, from_any
+from proximo.spaces import ACTION_MASK, Box, allowed_action, from_any
 
 from helpers import small_collector
 

@@ -18,9 +18,7 @@ from gym_toys import altered
 class Walk(gym.Env):
     """Correct: a walk in two dimensions that terminates or is truncated at random."""
 
-    def __init__(self):
-        self.observation_space = gym.spaces.Box(-10.0, 10.0, (2,), np.float32)
-        self.action_space = gym.spaces.Discrete(2)
+    observation_space, action_space = gym.spaces.Box(-10.0, 10.0, (2,), np.float32), gym.spaces.Discrete(2)
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -35,14 +33,22 @@ class Walk(gym.Env):
         return self.place.copy(), float(action), bool(draw < 0.05), bool(0.05 <= draw < 0.1), {}
 
 
-def after_step(base, change):
-    """A subclass whose steps pass their result through ``change(self, *result)``."""
+def after(base, name, change):
+    """A subclass whose method ``name`` passes its result through ``change(self, *result)``."""
 
-    def step(self, *arguments):
-        return change(self, *super(made, self).step(*arguments))
+    def method(self, *arguments, **kwargs):  # Gymnasium looks for this name
+        return change(self, *getattr(super(made, self), name)(*arguments, **kwargs))
 
-    made = altered(base, step=step)
+    made = altered(base, **{name: method})
     return made
+
+
+def after_step(base, change):
+    return after(base, "step", change)
+
+
+def after_reset(base, change):
+    return after(base, "reset", change)
 
 
 def changed(base=Walk, **parts):
@@ -62,22 +68,14 @@ Raises = changed(reward=lambda r: [][3])
 FourValues = after_step(Walk, lambda self, o, r, terminated, truncated, info: (o, r, terminated or truncated, info))
 
 
-class SmallImages(Walk):
-    """Correct, but its images are too small for the convolution of ``small_cnn``."""
+def picture(self, _, *rest):
+    return np.random.default_rng(abs(int(1e6 * self.place[0]))).integers(0, 256, (2, 12, 1), np.uint8), *rest
 
-    def __init__(self):
-        super().__init__()
-        self.observation_space = gym.spaces.Box(0, 255, (2, 12, 1), np.uint8)
 
-    def _picture(self):
-        return np.random.default_rng(abs(int(1e6 * self.place[0]))).integers(0, 256, (2, 12, 1), np.uint8)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        return self._picture(), {}
-
-    def step(self, action):
-        return (self._picture(), *super().step(action)[1:])
+SmallImages = altered(
+    after_reset(after_step(Walk, picture), picture), observation_space=gym.spaces.Box(0, 255, (2, 12, 1), np.uint8)
+)
+"""Correct, but its images are too small for the convolution of ``small_cnn``."""
 
 
 class Silent(Walk):
@@ -175,33 +173,12 @@ class Masked(Walk):
         return *transition, {"action_mask": self.mask(transition[2] or transition[3])}
 
 
-class MaskedToTheEnd(Masked):
-    """Correct: the mask of a final observation allows nothing; no action follows."""
-
-    def mask(self, is_over=False):
-        return super().mask() * (not is_over)
-
-
-class MaskedBits(Masked):
-    """Correct: two entries for each bit, and one of them is forbidden."""
-
-    entries = 4
-
-    def __init__(self):
-        super().__init__()
-        self.action_space = gym.spaces.MultiBinary(2)
-
-
+MaskedToTheEnd = altered(Masked, mask=lambda self, is_over=False: Masked.mask(self) * (not is_over))
+"""Correct: the mask of a final observation allows nothing; no action follows."""
+MaskedBits = altered(Masked, entries=4, action_space=gym.spaces.MultiBinary(2))
+"""Correct: two entries for each bit, and one of them is forbidden."""
 MaskByAnotherName = altered(Walk, valid_action_mask=lambda self: np.ones(2, bool))
-
-
-class MaskUnderAnotherKey(Walk):
-    """An entry of ``info`` of the size of a mask."""
-
-    def reset(self, *, seed=None, options=None):
-        return super().reset(seed=seed)[0], {"mask": [True, True]}
-
-
+MaskUnderAnotherKey = after_reset(Walk, lambda self, o, info: (o, {"mask": [True, True]}))
 NothingAllowed = altered(Masked, mask=lambda self, is_over=False: np.zeros(2, np.int8))
 MaskTooLong = altered(Masked, entries=3)
 
@@ -230,9 +207,8 @@ class Vector(VectorEnv):
 
     def __init__(self, num_envs):
         self.num_envs, self.metadata = num_envs, {"autoreset_mode": self.mode}
-        self.envs = [self.part() for _ in range(num_envs)]
-        self.single_observation_space, self.single_action_space = self.envs[0].observation_space, self.envs[0].action_space
-        self.ended = np.zeros(num_envs, bool)
+        self.envs, self.ended = [self.part() for _ in range(num_envs)], np.zeros(num_envs, bool)
+        self.single_observation_space, self.single_action_space = self.part.observation_space, self.part.action_space
 
     def seeds(self, seed):
         return [seed + 1000 * i for i in range(self.num_envs)]
@@ -297,14 +273,14 @@ class EarlyWithoutReward(EarlyInSilence):
         return observation, 0 * reward, *rest
 
 
-class FinalIsObservation(SameStep):
-    """Returns the final observation also as the first observation of the next episode."""
+def final_again(self, observation, reward, terminated, truncated, info):
+    for i in np.flatnonzero(terminated | truncated):
+        observation[i] = info["final_obs"][i]
+    return observation, reward, terminated, truncated, info
 
-    def step(self, actions):
-        observation, reward, terminated, truncated, info = super().step(actions)
-        for i in np.flatnonzero(terminated | truncated):
-            observation[i] = info["final_obs"][i]
-        return observation, reward, terminated, truncated, info
+
+FinalIsObservation = after_step(SameStep, final_again)
+"""Returns the final observation also as the first observation of the next episode."""
 
 
 class Disabled(Vector):
@@ -328,11 +304,8 @@ def MaskedDisabled(num_envs):  # noqa: N802
     return SyncVectorEnv([gym_toys.InfoMask] * num_envs, autoreset_mode=AutoresetMode.DISABLED)
 
 
-class ResetsAll(Disabled):
-    """Its ``reset`` ignores the mask."""
-
-    def reset(self, *, seed=None, options=None):
-        return super().reset(seed=seed)
+ResetsAll = altered(Disabled, reset=lambda self, *, seed=None, options=None: Vector.reset(self, seed=seed))
+"""Its ``reset`` ignores the mask."""
 
 
 class VectorRaisesLate(Vector):
@@ -341,13 +314,10 @@ class VectorRaisesLate(Vector):
     steps = 0
 
     def row(self, i, action):
-        return np.zeros(2, np.float32), 0.0, False, False
-
-    def step(self, actions):
         self.steps += 1
-        if self.steps > 350:
+        if self.steps > 350 * self.num_envs:
             raise RuntimeError("too late")
-        return super().step(actions)
+        return np.zeros(2, np.float32), 0.0, False, False
 
 
 def mean_of_batch(reward):
@@ -412,12 +382,8 @@ class JaxKeyIgnored(toys.RandomEnds):
         return super().step(jax.random.key(0), state, action, params)
 
 
-class JaxNumpyNoise(toys.RandomEnds):
-    """Draws from NumPy, which becomes a constant when it is traced."""
-
-    def reset(self, key, params):
-        state, observation = super().reset(key, params)
-        return state, observation + np.random.default_rng().random()
+JaxNumpyNoise = after_reset(toys.RandomEnds, lambda self, state, o: (state, o + np.random.default_rng().random()))
+"""Draws from NumPy, which becomes a constant when it is traced."""
 
 
 class JaxKeeps(toys.RandomEnds):
@@ -449,14 +415,13 @@ class JaxMaskedToTheEnd(toys.RandomEnds):
         return state, observation, jnp.where(allowed, reward, jnp.nan), terminated, truncated, info
 
 
-class JaxMaskedBits(JaxMaskedToTheEnd):
-    """Correct: a mask of two bits, of which the first must be 1."""
-
-    mask = (0, 1, 1, 1)
-    observation_space = gym.spaces.Dict({"seen": gym.spaces.Box(-99, 99, (3,)), "action_mask": gym.spaces.MultiBinary(4)})
-    action_space = gym.spaces.MultiBinary(2)
-
-
+JaxMaskedBits = altered(
+    JaxMaskedToTheEnd,
+    mask=(0, 1, 1, 1),
+    observation_space=gym.spaces.Dict({"seen": gym.spaces.Box(-99, 99, (3,)), "action_mask": gym.spaces.MultiBinary(4)}),
+    action_space=gym.spaces.MultiBinary(2),
+)
+"""Correct: a mask of two bits, of which the first must be 1."""
 JaxNothingAllowed = after_step(
     altered(JaxMaskedToTheEnd, mask=(0, 0)), lambda self, s, o, r, *rest: (s, o, jnp.float32(1), *rest)
 )

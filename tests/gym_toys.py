@@ -130,22 +130,22 @@ class Misbehaving(Countdown):
     def step(self, action):
         self.steps += 1
         observation, reward, terminated, truncated, info = super().step(action)
-        if self.steps < self.at:
-            return observation, reward, terminated, truncated, info
-        if self.what == "raise":
-            raise ZeroDivisionError("the pole has fallen off")
-        if self.what == "hang":
-            time.sleep(3600)
-        if self.what == "hold":
-            ctypes.PyDLL(None).sleep(3600)  # native code that never releases the GIL
-        if self.what == "exit":
-            raise SystemExit(0)
-        if self.what == "die":
-            os._exit(3)
-        if self.what == "observation nan":
-            observation = observation * np.nan
-        if self.what == "reward nan":
-            reward = float("nan")
+        if self.steps >= self.at:
+            match self.what:
+                case "raise":
+                    raise ZeroDivisionError("the pole has fallen off")
+                case "hang":
+                    time.sleep(3600)
+                case "hold":
+                    ctypes.PyDLL(None).sleep(3600)  # native code that never releases the GIL
+                case "exit":
+                    raise SystemExit(0)
+                case "die":
+                    os._exit(3)
+                case "observation nan":
+                    observation = observation * np.nan
+                case "reward nan":
+                    reward = float("nan")
         return observation, reward, terminated, truncated, info
 
 
@@ -293,11 +293,8 @@ class Unbased:
         return np.full(1, self.now / 4, np.float32), float(action), self.now == 4, False, {}
 
 
-class UnbasedDrawn(Unbased):
-    """``Unbased`` that always draws, without ``render_mode``."""
-
-    def render(self):
-        return np.full((20, 20, 3), 60 * self.now, np.uint8)
+UnbasedDrawn = altered(Unbased, render=lambda self: np.full((20, 20, 3), 60 * self.now, np.uint8))
+"""``Unbased`` that always draws, without ``render_mode``."""
 
 
 class CustomVector(gym.vector.SyncVectorEnv):

@@ -73,7 +73,7 @@ def kill_first_worker(vector_env, calls):
 
     def kill_and_send(t, group):
         if next(numbers) in calls:
-            process = vector_env.workers[0][0].popen.pid
+            process = vector_env.workers[0].popen.pid
             os.kill(process, signal.SIGKILL)
             os.waitid(os.P_PID, process, os.WEXITED | os.WNOWAIT)
         send(t, group)

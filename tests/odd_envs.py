@@ -8,21 +8,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from broken_envs import after_reset, after_step
 from proximo.spaces import Box, Discrete
 
 import toys
+from gym_toys import altered
 
-
-class NanObservation(toys.Broken):
-    """NaN in the observation of its 20th step."""
-
-    default_params = {"observation": 20, "reward": -1}  # noqa: RUF012
-
-
-class NanReward(toys.Broken):
-    """NaN as its 20th reward."""
-
-    default_params = {"observation": -1, "reward": 20}  # noqa: RUF012
+NanObservation = altered(toys.Broken, default_params={"observation": 20, "reward": -1})
+"""NaN in the observation of its 20th step."""
+NanReward = altered(toys.Broken, default_params={"observation": -1, "reward": 20})
+"""NaN as its 20th reward."""
 
 
 class Unlucky(toys.RandomEnds):
@@ -81,44 +76,17 @@ class Mixed(toys.Counting):
         return (*result[:2], jnp.float32(1), *result[3:])
 
 
-class NoStep:
-    """Lacks ``step``."""
-
-    observation_space, action_space = Box((2,)), Discrete(2)
-
-    def reset(self, key, params):
-        return 0, jnp.zeros(2)
-
-
-class FiveValues(toys.RandomEnds):
-    """Its step returns no info."""
-
-    def step(self, key, state, action, params):
-        return super().step(key, state, action, params)[:5]
-
-
-class WrongShape(toys.RandomEnds):
-    """Its first observation does not have the shape of its space."""
-
-    def reset(self, key, params):
-        return {"time": jnp.int32(0)}, jnp.zeros(4)
-
-
-class OddSpace(toys.RandomEnds):
-    """Its observation space is not supported."""
-
-    observation_space = "pixels"
-
-
-class SwappedReset(toys.RandomEnds):
-    """Its reset returns the observation first, as in gymnax."""
-
-    def reset(self, key, params):
-        return super().reset(key, params)[::-1]
-
-
-class OneValueReset(toys.RandomEnds):
-    """Its reset returns only the observation."""
-
-    def reset(self, key, params):
-        return jnp.zeros(3)
+NoStep = type(
+    "NoStep",
+    (),
+    {"observation_space": Box((2,)), "action_space": Discrete(2), "reset": lambda self, key, params: (0, jnp.zeros(2))},
+)
+FiveValues = after_step(toys.RandomEnds, lambda self, *result: result[:5])
+"""Its step returns no info."""
+WrongShape = after_reset(toys.RandomEnds, lambda self, state, o: (state, jnp.zeros(4)))
+"""Its first observation does not have the shape of its space."""
+OddSpace = altered(toys.RandomEnds, observation_space="pixels")
+SwappedReset = after_reset(toys.RandomEnds, lambda self, state, o: (o, state))
+"""Its reset returns the observation first, as in gymnax."""
+OneValueReset = after_reset(toys.RandomEnds, lambda self, state, o: o)
+"""Its reset returns only the observation."""

@@ -59,10 +59,8 @@ class RandomEnds:
         return {"time": state["time"] + 1}, observation, reward, terminated, truncated, {}
 
 
-class ContinuousRandomEnds(RandomEnds):
-    """``RandomEnds`` with two bounded continuous actions."""
-
-    action_space = Box((2,), -0.5, 0.5)
+ContinuousRandomEnds = type("ContinuousRandomEnds", (RandomEnds,), {"action_space": Box((2,), -0.5, 0.5)})
+"""``RandomEnds`` with two bounded continuous actions."""
 
 
 class AnySpaces(RandomEnds):
@@ -158,11 +156,8 @@ class BadlyDrawn(RandomEnds):
         return np.zeros((40, 60, 3), np.uint8)
 
 
-class DrawnInGray(RandomEnds):
-    """Its picture has no color axis, which is a wrong shape."""
-
-    def render(self, state, params):
-        return np.zeros((40, 60), np.uint8)
+DrawnInGray = type("DrawnInGray", (RandomEnds,), {"render": lambda self, state, params: np.zeros((40, 60), np.uint8)})
+"""Its picture has no color axis, which is a wrong shape."""
 
 
 class EveryThird(Counting):

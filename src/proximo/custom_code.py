@@ -51,20 +51,28 @@ def check_module(module_name: str) -> None:
                 )
 
 
+def find_module(name: str) -> ModuleType | None:
+    """Import a module of the user or of a package; None if it does not exist. Raises ``EnvError`` if no setting
+    may import it, or if its code fails."""
+    check_module(name)
+    try:
+        with custom_code_errors(f"Importing {name}"):
+            return importlib.import_module(name)
+    except EnvError as error:
+        if is_missing(error.__cause__, name):
+            return None
+        raise
+
+
 def imported(name: str, setting: str) -> Any:
     """The object that a ``setting`` names, as in ``my_module:MyTracker``. Raises ``ConfigError``."""
     module_name, _, path = name.rpartition(":")
     try:
-        check_module(module_name)
+        module = find_module(module_name)
     except EnvError as error:
-        raise ConfigError(f"{setting}: {error}") from None
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:
-        raise ConfigError(
-            f"{setting}: the module {module_name!r} cannot be imported ({type(error).__name__}: {error}). It must be on "
-            "Python's path or in the current folder."
-        ) from error
+        raise ConfigError(f"{setting}: {error}") from error
+    if module is None:
+        raise ConfigError(f"{setting}: there is no module {module_name!r}. It must be on Python's path or in the current folder.")
     found = follow(module, path)
     if found is None:
         offered = [name for name, item in vars(module).items() if inspect.isclass(item) or inspect.isfunction(item)]

@@ -14,7 +14,6 @@ from jaxtyping import Array, Float, Key, PyTree, Shaped, UInt32
 
 from proximo.agent import PPO, exclusive_use
 from proximo.distributions import Gaussian
-from proximo.envs.gymnasium.actions import allows
 from proximo.errors import ConfigError, TrainingError, is_number, shown
 from proximo.evaluation.evaluate import check_number
 from proximo.evaluation.observations import convert_observation, count_stacked, one_each
@@ -25,7 +24,7 @@ from proximo.networks import ActorCritic
 from proximo.networks.normalizer import with_observations
 from proximo.ppo.minibatches import Sequences, inputs, map_steps, memories_before, split_sequences, stack_memory, take, unroll
 from proximo.ppo.optimizer import split_policy
-from proximo.spaces import ACTION_MASK, PREVIOUS_REWARD, ActionSpace, Box, MultiBinary
+from proximo.spaces import ACTION_MASK, PREVIOUS_REWARD, ActionSpace, Box, MultiBinary, allows
 from proximo.types import Observation
 
 

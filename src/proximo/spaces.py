@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -81,13 +82,14 @@ class Box(_Leaf):
 
     def bounds_inside(self, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
         """Return the bounds of each entry as numbers of ``dtype``, rounded inwards."""
-        exact, inwards = self.bounds(), (dtype.type(np.inf), dtype.type(-np.inf))
-        with np.errstate(over="ignore"):
-            low, high = (bound.astype(dtype) for bound in exact)
-        return (
-            np.where(low < exact[0], np.nextafter(low, inwards[0]), low),
-            np.where(high > exact[1], np.nextafter(high, inwards[1]), high),
-        )
+
+        def rounded_up(bound: np.ndarray) -> np.ndarray:
+            with np.errstate(over="ignore"):
+                near = bound.astype(dtype)
+            return np.where(near < bound, np.nextafter(near, dtype.type(np.inf)), near)
+
+        low, high = self.bounds()
+        return rounded_up(low), -rounded_up(-high)
 
     def __str__(self) -> str:
         return f"Box{self.shape} {self.dtype}"
@@ -199,11 +201,24 @@ def components(space: Discrete | MultiDiscrete) -> tuple[tuple[int, ...], tuple[
     return ((space.n,), (space.start,)) if isinstance(space, Discrete) else (space.nvec, space.start)
 
 
+@functools.cache
+def choices(space: Discrete | MultiDiscrete) -> tuple[np.ndarray, np.ndarray]:
+    """Return the lowest value and the number of values of each component, in the shape of ``space``."""
+    n, start = components(space)
+    return np.reshape(start, space.shape), np.reshape(n, space.shape)
+
+
 def mask_sizes(space: Space) -> tuple[int, ...]:
     """The entries of an action mask for each component: one for each choice, two for each bit. Empty: no mask fits."""
     if isinstance(space, MultiBinary):
         return (2,) * space.size
     return components(space)[0] if isinstance(space, Discrete | MultiDiscrete) else ()
+
+
+@functools.cache
+def mask_starts(sizes: tuple[int, ...], size: int) -> np.ndarray | None:
+    """Where each component begins in a mask of ``size`` entries; None if ``sizes`` do not fit it."""
+    return np.cumsum((0, *sizes[:-1])) if sizes and sum(sizes) == size else None
 
 
 def flatdim(space: LeafSpace) -> int:
@@ -227,6 +242,75 @@ def zeros(space: Space, batch_shape: tuple[int, ...]) -> Any:
         return np.zeros((*batch_shape, *leaf.shape), dtype)
 
     return tree(of_leaf, space)
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One array of an observation: its path of keys, its space, and how it is stored."""
+
+    path: tuple[str | int, ...]
+    space: LeafSpace
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    def of(self, observation: Any) -> Any:
+        """Return this leaf of ``observation``."""
+        for key in self.path:
+            observation = observation[key]
+        return observation
+
+    @property
+    def name(self) -> str:
+        """The path as Python indices, for example ``['camera']``; empty if the observation is a single array."""
+        return "".join(f"[{key!r}]" for key in self.path)
+
+
+def leaves(space: Space, path: tuple[str | int, ...] = ()) -> list[Leaf]:
+    """Return the leaves of ``space`` in the order of JAX: dictionaries by key, tuples by index."""
+    if isinstance(space, Dict | Tuple):
+        return [leaf for key, part in _parts(space) for leaf in leaves(part, (*path, key))]
+    stored = zeros(space, ())
+    return [Leaf(path, space, stored.shape, stored.dtype)]
+
+
+def unflatten(space: Space, arrays: Iterable[Any]) -> Any:
+    """Return the observation whose leaves are ``arrays``, in the order of ``leaves(space)``."""
+    left = iter(arrays)
+    return tree(lambda _: next(left), space)
+
+
+def action_dtype(space: ActionSpace) -> np.dtype:
+    """Return the type of the actions of a Gymnasium space."""
+    return np.dtype(space.dtype if isinstance(space, Box) else np.int8 if isinstance(space, MultiBinary) else np.int64)
+
+
+def random_actions(space: ActionSpace, rng: np.random.Generator, num_envs: int) -> np.ndarray:
+    """Draw ``num_envs`` actions uniformly; components without bounds from a standard normal distribution."""
+    shape = (num_envs, *space.shape)
+    if not isinstance(space, Box):
+        start, n = (0, 2) if isinstance(space, MultiBinary) else choices(space)
+        return rng.integers(start, start + n, shape).astype(action_dtype(space))
+    (low, high), bounded = space.bounds(), space.is_bounded()
+    even = rng.uniform(np.where(bounded, low, 0.0), np.where(bounded, high, 1.0), shape)
+    return np.where(bounded, even, np.clip(rng.standard_normal(shape), low, high)).astype(action_dtype(space))
+
+
+def allows(space: ActionSpace, mask: np.ndarray, action: Any) -> bool:
+    """Whether the flat ``mask`` allows ``action``. True if its size does not fit ``space``: other checks report that."""
+    starts = mask_starts(mask_sizes(space), mask.size)
+    chosen = np.reshape(action, -1) - np.asarray(getattr(space, "start", 0))
+    return starts is None or bool(mask[starts + chosen].all())
+
+
+def allowed_action(space: ActionSpace, rng: np.random.Generator, mask: Any = None) -> Any:
+    """Draw an action of ``space`` that ``mask`` allows. Other checks report a mask that does not fit."""
+    flat = np.asarray(() if mask is None else mask).reshape(-1) != 0
+    starts = mask_starts(mask_sizes(space), flat.size)
+    if starts is None or not np.logical_or.reduceat(flat, starts).all():
+        return random_actions(space, rng, 1)[0]
+    parts = np.split(flat, starts[1:])
+    drawn = np.array([rng.choice(np.flatnonzero(part)) for part in parts]) + np.asarray(getattr(space, "start", 0))
+    return drawn.reshape(space.shape).astype(action_dtype(space))[()]
 
 
 @overload

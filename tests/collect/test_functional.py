@@ -64,20 +64,10 @@ def test_collect_and_update_change_only_their_part_of_the_state(functions):
     assert bits(after.learner.policy) == bits(state.learner.policy)
 
 
-def test_missing_seeds_axis_and_what_is_no_environment_raise():
-    state = jax.eval_shape(make_functions(small_config(), toys.RandomEnds()).init, jax.random.key(0))
-    alone, no_axis = (
-        make_functions(small_config(), toys.RandomEnds(), seeds_axis=True),
-        r"^seeds_axis = True, but there is no such axis:",
-    )
-    with pytest.raises(ConfigError, match=rf"{no_axis} call the function under jax.vmap\(…, axis_name='seeds'\)"):
-        jax.eval_shape(alone.collect, state)
+def test_what_is_no_environment_raises():
     for given, message in (
-        ("gymnax:CartPole-v1", r"^env = 'gymnax:CartPole-v1' is a name: expected the environment itself"),
-        (
-            toys.RandomEnds,
-            r"^env = <class 'toys.RandomEnds'> is a class: expected an environment: call it, with its arguments\.$",
-        ),
+        ("gymnax:CartPole-v1", r"^env = 'gymnax:CartPole-v1': expected an environment: .* pass a name to proximo.make_env"),
+        (toys.RandomEnds, r"^env = <class 'toys.RandomEnds'>: expected an environment: call a class"),
         (object(), r"^<x> is neither a JAX nor a Gymnasium environment: it lacks observation_space"),
     ):
         with pytest.raises(EnvError, match=message):

@@ -20,7 +20,7 @@ from proximo.collect.gymnasium_collector import _Group
 from proximo.collect.gymnasium_programs import GymnasiumPrograms
 from proximo.config import Config, override
 from proximo.envs import GymnasiumEnvironment
-from proximo.envs.gymnasium.construction import from_factory, from_vector
+from proximo.envs.gymnasium.environment import from_factory, from_vector
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.gymnasium.vector_environment import VectorEnvironment, VectorOptions
 from proximo.errors import EnvError, EnvironmentFault
@@ -523,7 +523,7 @@ def test_actions_that_float32_would_round_are_refused():
         make_collector(from_factory(FarAway, "toy", NONE))
 
 
-def test_environments_that_are_being_made_when_they_are_closed_end():
+def test_environments_that_are_being_made_when_they_are_closed_end(monkeypatch):
     """Ctrl-C does not wait for the thread that makes them."""
     making, go_on = threading.Event(), threading.Event()
     made = mock.create_autospec(VectorEnvironment, instance=True)
@@ -533,9 +533,9 @@ def test_environments_that_are_being_made_when_they_are_closed_end():
         assert go_on.wait(10)
         return made
 
-    slow = mock.create_autospec(GymnasiumEnvironment, instance=True, id="slow")
-    slow.open.side_effect = make
-    lazy = LazyVectorEnvironment(slow, VectorOptions(), 2, 1, "for a test")
+    monkeypatch.setattr(GymnasiumEnvironment, "open", make)
+    slow = from_factory(gym_toys.Countdown, "slow", NONE)
+    lazy = LazyVectorEnvironment(slow, VectorOptions(), range(2), 1, "for a test")
     opening = in_thread(lazy.open)
     assert making.wait(10)
     lazy.close()

@@ -13,7 +13,7 @@ from proximo.collect import GymnasiumCollector
 from proximo.collect.gymnasium_programs import GymnasiumPrograms
 from proximo.collect.ray_collector import RayCollector, RolloutActor, RolloutActors
 from proximo.config import Config, override
-from proximo.envs.gymnasium.construction import from_factory
+from proximo.envs.gymnasium.environment import from_factory
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.errors import ConfigError
 from proximo.settings import make_config

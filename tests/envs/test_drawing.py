@@ -9,8 +9,7 @@ import pytest
 from gymnax.visualize import vis_gym
 
 from proximo.envs import make_env
-from proximo.envs.jax.gymnax import names
-from proximo.envs.jax.gymnax_drawing import CLASSIC
+from proximo.envs.jax.gymnax import CLASSIC, names
 from proximo.envs.protocol import Renders
 from proximo.envs.tasks.boards import BLUE, GREEN, RED
 from proximo.envs.tasks.poc_memory import PocMemoryState

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from proximo.envs import make_env, registry
-from proximo.envs.hidden_velocities import names
+from proximo.envs.hidden_velocities import BASES
 
 SHOWN = {"CartPoleNoVel-v1": (4, [0, 2]), "PendulumNoVel-v1": (2, [0, 1]), "MountainCarNoVel-v0": (2, [0])}
 
@@ -45,7 +45,7 @@ def test_observations_keep_positions_and_lose_velocities(name, observe):
 
 def test_environments_without_velocities_are_listed_and_keep_name_and_limit():
     listed = registry.listing()
-    assert set(names()) <= set(listed["gymnasium"])
+    assert set(BASES) <= set(listed["gymnasium"])
     assert "gymnax:PendulumNoVel-v1" in listed["gymnax"]
     assert "gymnax:LunarLanderNoVel-v3" not in listed["gymnax"]
     env = make_env("CartPoleNoVel-v1")

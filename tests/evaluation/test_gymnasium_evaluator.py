@@ -9,7 +9,7 @@ import pytest
 import proximo
 from proximo.config import Config, override
 from proximo.envs.gymnasium import stepper, vector_env_adapter
-from proximo.envs.gymnasium.construction import from_factory, from_vector
+from proximo.envs.gymnasium.environment import from_factory, from_vector
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.evaluation.episodes import EVALUATION_STREAM, SELECTION_STREAM, Episodes
 from proximo.evaluation.evaluators import make_evaluator

@@ -12,7 +12,7 @@ import pytest
 from proximo import ppo
 from proximo.collect import GymnasiumCollector, JaxCollector
 from proximo.config import override
-from proximo.envs.gymnasium.construction import from_factory
+from proximo.envs.gymnasium.environment import from_factory
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.spaces import Box, Discrete
 from proximo.types import Rollout

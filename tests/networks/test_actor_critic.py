@@ -10,11 +10,10 @@ import pytest
 from proximo.collect.learning import check_policy
 from proximo.config import NetworkConfig
 from proximo.distributions.gaussian import LOG_STD_RANGE
-from proximo.envs.gymnasium.actions import random_actions
 from proximo.errors import ConfigError, EnvError
 from proximo.networks import make_policy
 from proximo.networks.heads import MAX_TANH, CategoricalHead, make_actor
-from proximo.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
+from proximo.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, random_actions
 
 import toys
 from helpers import shaken, small_config, small_policy

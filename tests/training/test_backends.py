@@ -13,7 +13,7 @@ from made_runs import save_checkpoint
 from proximo.collect import jax_vector, program_cache
 from proximo.collect.learning import check_policy
 from proximo.config import Config, override
-from proximo.envs.gymnasium.construction import from_factory
+from proximo.envs.gymnasium.environment import from_factory
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.errors import EnvironmentFault
 from proximo.evaluation.episodes import EVALUATION_STREAM

@@ -11,7 +11,7 @@ from jax.extend.random import define_prng_impl
 
 from proximo.collect import GymnasiumCollector, JaxTrainer
 from proximo.collect.jax_vector import SEEDS_AXIS
-from proximo.envs.gymnasium.construction import from_factory
+from proximo.envs.gymnasium.environment import from_factory
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.level_seeds import JaxLevels, LevelRange
 from proximo.evaluation import evaluators

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from proximo.checks.hints import Finding
-from proximo.envs.gymnasium.observations import leaves
 from proximo.envs.protocol import Environment
-from proximo.spaces import ACTION_MASK, mask_sizes
+from proximo.spaces import ACTION_MASK, leaves, mask_sizes
 
 KINDS = "(legal|valid|invalid|avail|available|allowed)"
 NAMES = re.compile(rf"actions?_?mask|mask(ed)?_?actions?|^(get_)?{KINDS}_?(actions?|moves?)(_?masks?)?$")

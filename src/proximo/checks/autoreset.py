@@ -7,10 +7,9 @@ import numpy as np
 
 from proximo.checks.play import play
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
-from proximo.envs.gymnasium.observations import final_observation, leaves
-from proximo.envs.gymnasium.vector_env_adapter import autoreset_of
+from proximo.envs.gymnasium.vector_env_adapter import autoreset_of, final_observation
 from proximo.errors import EnvError
-from proximo.spaces import ACTION_MASK
+from proximo.spaces import ACTION_MASK, leaves
 
 MODE_NAMES = {"next_step": "NextStep", "same_step": "SameStep", "disabled": "Disabled"}
 

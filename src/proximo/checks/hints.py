@@ -11,13 +11,12 @@ import numpy as np
 from proximo.config import Config, NetworkConfig, PPOConfig
 from proximo.config.custom import is_custom
 from proximo.custom_code import custom_code_errors
-from proximo.envs.gymnasium.observations import leaves
 from proximo.envs.unknown_ids import newer_version
 from proximo.errors import ProximoError
 from proximo.networks import ActorCritic
 from proximo.networks.encoders import NatureCNN, image_axes
 from proximo.networks.normalizer import is_normalized
-from proximo.spaces import ACTION_MASK, Box, Space
+from proximo.spaces import ACTION_MASK, Box, Space, leaves
 
 STICKY_ID = re.compile(r"(ale_py:)?ALE/\w+-v5")
 MAX_NUMBERS = 8_000

@@ -9,11 +9,10 @@ import numpy as np
 from jaxtyping import Array, Key, PyTree
 
 from proximo.collect import jax_vector
-from proximo.envs.base import unwrapped
-from proximo.envs.gymnasium.actions import random_actions
+from proximo.envs.libraries import unwrapped
 from proximo.envs.protocol import JaxEnvironment
 from proximo.errors import EnvError
-from proximo.spaces import Box
+from proximo.spaces import Box, random_actions
 
 STEPS = 3
 TOLERANCE = 1e-4

@@ -12,14 +12,12 @@ import numpy as np
 
 from proximo.collect.jax_vector import JaxAsGymnasium
 from proximo.custom_code import custom_code_errors
-from proximo.envs.gymnasium.actions import allowed_action
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
-from proximo.envs.gymnasium.observations import leaves
 from proximo.envs.gymnasium.stepper import EnvironmentSpec
 from proximo.envs.gymnasium.vector_environment import VectorEnvironment, VectorOptions
 from proximo.envs.protocol import JaxEnvironment
 from proximo.errors import EnvError, EnvironmentFault
-from proximo.spaces import ACTION_MASK
+from proximo.spaces import ACTION_MASK, allowed_action, leaves
 
 MIN_STEPS = 8
 """Steps of a play, however long they take."""

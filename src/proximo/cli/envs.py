@@ -5,12 +5,12 @@ from proximo.cli.completion import remember_environments
 from proximo.envs.libraries import LIBRARIES
 
 DESCRIBED = ("gymnax", "proximo")
-# These have hundreds of ids, which are listed only on request.
-LONG = tuple(library for library in LIBRARIES if library not in DESCRIBED)
+# The others have hundreds of ids, which are listed only on request.
+SHORT = ("gymnasium", *DESCRIBED)
 
 
 def make_parser() -> Parser:
-    parser, names = Parser("envs", __doc__), ("gymnasium", *DESCRIBED, *LONG)
+    parser, names = Parser("envs", __doc__), ("gymnasium", *LIBRARIES)
     parser.add("library", f"list only this library: {', '.join(names)}", "LIBRARY", nargs="?", choices=names)
     parser.add_shared("--json")
     return parser
@@ -35,7 +35,7 @@ def run(options: Options) -> int:
         if not entries:
             print(f"{library}: not installed (pip install {LIBRARIES[library].install})")
             continue
-        if library in LONG and options.library is None:
+        if library not in SHORT and options.library is None:
             print(f"{library}: {len(entries)} ids, such as {entries[0]['id']}; `proximo envs {library}` lists them")
             continue
         print(library)

@@ -13,9 +13,9 @@ from proximo.config.custom import is_lost
 from proximo.config.schema import WORKER_SETTINGS
 from proximo.custom_code import custom_code_errors
 from proximo.envs import Environment, GymnasiumEnvironment, Preprocessing, make_env
-from proximo.envs.base import unwrapped
 from proximo.envs.custom import from_object
 from proximo.envs.gymnasium.vector_environment import VectorEnvironment, VectorOptions, reports_waiting
+from proximo.envs.libraries import unwrapped
 from proximo.errors import ConfigError, EnvError
 from proximo.jax_setup import cores
 from proximo.spaces import Box, tree
@@ -169,18 +169,19 @@ def check_settings(config: Config, env: Environment) -> None:
 
 class LazyVectorEnvironment:
     """A vector environment that is made when it is first needed, and kept until ``close``. Its warnings go
-    to ``warn``, which may be set at any time. ``purpose`` names its use in error messages."""
+    to ``warn``, which may be set at any time. ``part`` has the numbers of its environments among all of the
+    training, and ``purpose`` names its use in error messages."""
 
-    def __init__(self, env: GymnasiumEnvironment, options: VectorOptions, num_envs: int, num_steps: int, purpose: str):
-        self.env, self.options, self.purpose = env, options, purpose
-        self.num_envs, self.num_steps = num_envs, num_steps
+    def __init__(self, env: GymnasiumEnvironment, options: VectorOptions, part: range, num_steps: int, purpose: str):
+        self.env = dataclasses.replace(env, spec=dataclasses.replace(env.spec, first_env=part.start))
+        self.options, self.num_envs, self.num_steps, self.purpose = options, len(part), num_steps, purpose
         self.vector_env: VectorEnvironment | None = None
         self._times_closed = 0
         self.warn: Callable[[str], None] = options.warn
 
     def open(self) -> VectorEnvironment:
         """The vector environment, made now if it is not there yet."""
-        if self.vector_env is None:
+        if (vector_env := self.vector_env) is None:
             options = dataclasses.replace(self.options, warn=lambda message: self.warn(message))
             closed = self._times_closed
             with custom_code_errors(f"Making {self.env.id} {self.purpose}"):
@@ -188,11 +189,10 @@ class LazyVectorEnvironment:
             if self._times_closed > closed:  # Ctrl-C does not wait for the thread that makes environments
                 self.close()
                 raise EnvError(f"{self.env.id} was closed while its environments were made.")
-            return vector_env
-        return self.vector_env
+        return vector_env
 
     def reset(self, seed: int) -> VectorEnvironment:
-        """Begin new episodes in the first row of the buffer; the seeds of all environments follow from ``seed``."""
+        """Begin new episodes in the first row of the buffer, with seeds that follow from ``seed``."""
         vector_env = self.open()
         limit = self.options.reset_timeout if vector_env.num_workers else 0.0
         with reports_waiting(self.warn, self.num_envs, self.env.id, limit):

@@ -1,6 +1,5 @@
 """Collects rollouts of Gymnasium environments. The next rollout starts where the last one ended."""
 
-import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -158,13 +157,11 @@ class GymnasiumCollector:
         peers: Peers = ALONE,
     ):
         self.part = part or range(config.env.num_envs)
-        numbered = dataclasses.replace(env, spec=dataclasses.replace(env.spec, first_env=self.part.start))
         self.config, self.env, self.peers = config, env, peers
         self.programs = programs or GymnasiumPrograms(config, env)
         self.init = self.programs.init
         num_steps = config.ppo.num_steps + self.programs.burn_in
-        options = vector_options(config)
-        self.environments = LazyVectorEnvironment(numbered, options, len(self.part), num_steps, "to train on")
+        self.environments = LazyVectorEnvironment(env, vector_options(config), self.part, num_steps, "to train on")
         self.episodes, self.timing = EpisodeTally(len(self.part), self.part.start), Timing()
         self._running: list[_Group] = []
         """The groups whose episodes the next rollout continues; empty: the environments have to be reset."""

@@ -19,13 +19,12 @@ from proximo.collect.learning import fresh_learner, inspect, learn, policy_shape
 from proximo.collect.program_cache import CompiledFunction
 from proximo.config import Config
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
-from proximo.envs.gymnasium.observations import leaves, unflatten
 from proximo.errors import EnvError
 from proximo.math.selection import select
 from proximo.networks import ActorCritic
 from proximo.ppo.hyperparameters import Hyperparameters
 from proximo.ppo.minibatches import run_burn_in
-from proximo.spaces import ActionSpace, Discrete, MultiDiscrete, components, zeros
+from proximo.spaces import ActionSpace, Discrete, MultiDiscrete, components, leaves, unflatten, zeros
 from proximo.types import BurnIn, GymnasiumCollectorState, Memory, Observation, Previous, Rollout, TrainState
 
 PackedPolicy = tuple[Array, ...]

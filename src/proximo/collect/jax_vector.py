@@ -16,7 +16,7 @@ from proximo.custom_code import custom_code_errors
 from proximo.envs.custom import as_jax_environment
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.protocol import Environment, JaxEnvironment
-from proximo.errors import ConfigError, EnvError
+from proximo.errors import EnvError
 from proximo.math.selection import select
 from proximo.networks import ActorCritic
 from proximo.spaces import Box, LeafSpace, MultiBinary, Space, tree
@@ -44,14 +44,7 @@ def anywhere(condition: Bool[Array, "*rows"], seeds_axis: bool) -> Bool[Array, "
     """Whether the condition holds in any environment; with ``seeds_axis``, of any seed. With one answer for
     all seeds ``lax.cond`` stays a branch under vmap."""
     answer = jnp.any(condition)
-    if not seeds_axis:
-        return answer
-    try:
-        return jax.lax.pmax(answer.astype(jnp.int32), SEEDS_AXIS).astype(bool)
-    except NameError as error:
-        raise ConfigError(
-            f"seeds_axis = True, but there is no such axis: call the function under jax.vmap(…, axis_name={SEEDS_AXIS!r})."
-        ) from error
+    return jax.lax.pmax(answer.astype(jnp.int32), SEEDS_AXIS).astype(bool) if seeds_axis else answer
 
 
 def where_any(
@@ -85,10 +78,9 @@ def step(
     env: JaxEnvironment, keys: Key[Array, " N"], states: PyTree, actions: Array, observations: PyTree, params: PyTree
 ) -> tuple:
     """Step ``N`` environments. Returns states, observations, rewards, terminated, truncated and success (None: unreported)."""
-    stepped = jax.vmap(env.step, in_axes=(0, 0, 0, None))(keys, states, actions, params)
-    new, seen, reward, terminated, truncated, info = stepped
-    success = info.get("success")
-    if success is not None:
+    step_all = jax.vmap(env.step, in_axes=(0, 0, 0, None))
+    new, seen, reward, terminated, truncated, info = step_all(keys, states, actions, params)
+    if (success := info.get("success")) is not None:
         success = success.astype(bool) & ~jnp.isnan(success)
     terminated = terminated.astype(bool)
     truncated, reward = truncated.astype(bool) & ~terminated, reward.astype(jnp.float32)
@@ -184,11 +176,6 @@ def policy_step(
     return after, {**acted, "reward": reward, "terminated": terminated, "truncated": truncated}, success
 
 
-def reports_success(env: JaxEnvironment) -> bool:
-    """Whether the environment reports ``info["success"]``."""
-    return info_shapes(env).get("success") is not None
-
-
 def info_shapes(env: JaxEnvironment) -> dict[str, Any]:
     """Shapes and types of the ``info`` of a step."""
     key = jax.eval_shape(jax.random.key, 0)
@@ -205,15 +192,13 @@ def check_env(given: Environment, env_id: str) -> JaxEnvironment:
     """Check that ``given`` follows the protocol of JAX environments, and return it, with spaces of proximo.
     Reset and step are traced, and shapes and types are compared with the spaces. Raises ``EnvError`` if the
     protocol is broken, or ``given`` is a Gymnasium environment or a name."""
-    if isinstance(given, str):
-        raise EnvError(f"env = {given!r} is a name: expected the environment itself, as proximo.make_env({given!r}).")
+    if isinstance(given, str) or inspect.isclass(given):
+        raise EnvError(f"env = {given!r}: expected an environment: call a class, and pass a name to proximo.make_env.")
     if isinstance(given, GymnasiumEnvironment):
         raise EnvError(
             f"{env_id} is a Gymnasium environment: expected a JAX environment (`proximo envs` lists them). "
             "proximo.PPO and proximo.train take either kind."
         )
-    if inspect.isclass(given):
-        raise EnvError(f"env = {given!r} is a class: expected an environment: call it, with its arguments.")
     env: JaxEnvironment = as_jax_environment(given, env_id)
     key, params, step = jax.eval_shape(jax.random.key, 0), env.default_params, f"{env_id}.step returns"
     state, observation = _traced(f"{env_id}.reset", env.reset, ("state", "observation"), key, params)

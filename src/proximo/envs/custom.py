@@ -3,7 +3,6 @@
 import contextlib
 import copy
 import functools
-import importlib
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,14 +10,13 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 
-from proximo.custom_code import check_module, custom_code_errors, exception_text, is_missing, is_users_function
-from proximo.envs.base import JaxWrapper
+from proximo.custom_code import exception_text, find_module, is_users_function
 from proximo.envs.gymnasium.action_masks import layers
-from proximo.envs.gymnasium.construction import construction_errors, from_factory, from_vector
-from proximo.envs.gymnasium.environment import GymnasiumEnvironment
+from proximo.envs.gymnasium.environment import GymnasiumEnvironment, construction_errors, from_factory, from_vector
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.level_seeds import with_levels
-from proximo.envs.libraries import ID_FORMS, LIBRARIES, check_names
+from proximo.envs.libraries import LIBRARIES, JaxWrapper, check_names
+from proximo.envs.unknown_ids import unknown
 from proximo.errors import ConfigError, EnvError, nearest
 from proximo.spaces import from_any
 
@@ -29,28 +27,18 @@ PLAIN = Preprocessing()
 def find(module_name: str, class_name: str, from_file: bool = False) -> Any:
     """Find the class of an environment in a module, or a function that makes one. Raises ``EnvError`` if there is
     none, or if it is a function of an installed library that a file names (``from_file``)."""
-    check_module(module_name)
-    env_id = f"'{module_name}:{class_name}'"
-    try:
-        with custom_code_errors(f"Importing {module_name}"):
-            module = importlib.import_module(module_name)
-    except EnvError as error:
-        if not is_missing(error.__cause__, module_name):
-            raise
-        raise EnvError(
-            f"Unknown environment {env_id}: no library or module {module_name!r} is on Python's path "
-            f"(expected {ID_FORMS}{nearest(module_name, LIBRARIES)})."
-        ) from None
-    if not hasattr(module, class_name):
+    env_id = f"{module_name}:{class_name}"
+    if (module := find_module(module_name)) is None:
+        raise unknown(env_id, [f"{library}:{class_name}" for library in LIBRARIES])
+    if (cls := getattr(module, class_name, None)) is None:
         classes = [n for n, value in vars(module).items() if inspect.isclass(value)]
         raise EnvError(f"Module {module_name!r} has no class {class_name!r}{nearest(class_name, classes)}.")
-    cls = getattr(module, class_name)
     # Checked before the call: the settings of a downloaded run must not call arbitrary functions.
     if is_users_function(cls, or_of_library=not from_file):
         return cls
     if is_users_function(cls, or_of_library=True):
         raise EnvError(
-            f"{env_id} is a function of an installed library. A file such as config.yaml cannot choose such a function, "
+            f"{env_id!r} is a function of an installed library. A file such as config.yaml cannot choose such a function, "
             "because it could call anything. Give it again, as the environment of `proximo train`, as --env or --eval-env, or "
             "in Python as env=… or eval_env=…; or train on a function of your own module that calls it."
         )
@@ -59,7 +47,7 @@ def find(module_name: str, class_name: str, from_file: bool = False) -> Any:
         return cls
     found = f"a class without {' and '.join(missing)}" if inspect.isclass(cls) else type(cls).__name__
     raise EnvError(
-        f"{env_id} is {found}: expected the class of a JAX or Gymnasium environment {PROTOCOL}, or a function that makes one."
+        f"{env_id!r} is {found}: expected the class of a JAX or Gymnasium environment {PROTOCOL}, or a function that makes one."
     )
 
 
@@ -71,37 +59,36 @@ def from_class(cls: Any, settings: dict[str, Any], env_id: str, preprocessing: P
         signature = inspect.signature(cls)
     except ValueError:  # some built-in types have no signature
         raise EnvError(f"{env_id} is not an environment {PROTOCOL}.") from None
-    has_num_envs = "num_envs" in signature.parameters
     if all(p.kind is not p.VAR_KEYWORD for p in signature.parameters.values()):
-        if is_vectorized(cls) and not has_num_envs:
-            raise EnvError(f"{env_id} is a VectorEnv whose class has no argument num_envs: add one.")
         check_names(settings, signature.parameters, env_id)
-    takes_num_envs = is_vectorized(cls) or (has_num_envs and not is_class)
+    takes_num_envs = is_vectorized(cls) or ("num_envs" in signature.parameters and not is_class)
     try:
         signature.bind(**settings, **({"num_envs": 1} if takes_num_envs else {}))
     except TypeError as error:
-        is_wrapper = is_class and issubclass(cls, gym.Wrapper)
-        way = f"give a wrapper as --wrapper {env_id}" if is_wrapper else "set it with --env-settings, or give it a default"
+        way = (
+            "add this argument to the VectorEnv"
+            if "num_envs" in str(error)
+            else "set it with --env-settings, or give it a default"
+        )
+        if is_class and issubclass(cls, gym.Wrapper):
+            way = f"give a wrapper as --wrapper {env_id}"
         raise EnvError(f"{env_id} cannot be made: {error}; {way}.") from error
     make = functools.partial(cls, **settings)
-    if takes_num_envs:
-        with construction_errors(env_id):
-            return from_vector(functools.partial(_vector_env_of, make, env_id), env_id, preprocessing)
-    if not (is_class and issubclass(cls, gym.Env)):
-        with custom_code_errors(f"{env_id}()"):
-            one = make()
-        if isinstance(one, VectorEnv):
-            raise EnvError(
-                f"{env_id} returned a vector environment: give it an argument num_envs, as lambda num_envs: MyVectorEnv(num_envs)."
-            )
-        if not _steps_by_action(one):
-            return as_jax_environment(one, env_id)
-        with custom_code_errors(f"{env_id}()"):
-            made = [one] if is_class else [one, make()]
-        _check_distinct(made, env_id)
-        for env in made:
-            getattr(env, "close", lambda: None)()
     with construction_errors(env_id):
+        if takes_num_envs:
+            return from_vector(functools.partial(_vector_env_of, make, env_id), env_id, preprocessing)
+        if not (is_class and issubclass(cls, gym.Env)):
+            one = make()
+            if isinstance(one, VectorEnv):
+                raise EnvError(
+                    f"{env_id} returned a vector environment: give it an argument num_envs, as lambda num_envs: MyVectorEnv(num_envs)."
+                )
+            if not _steps_by_action(one):
+                return as_jax_environment(one, env_id)
+            made = [one] if is_class else [one, make()]
+            _check_distinct(made, env_id)
+            for env in made:
+                getattr(env, "close", lambda: None)()
         return from_factory(make, env_id, preprocessing)
 
 

@@ -3,12 +3,11 @@
 The same environments are in the RL Zoo of Stable-Baselines3 (``MaskVelocityWrapper``).
 """
 
-import re
 from typing import Any
 
 import numpy as np
 
-from proximo.envs.base import JaxWrapper
+from proximo.envs.libraries import JaxWrapper
 from proximo.spaces import Box
 
 VELOCITIES = {
@@ -23,23 +22,14 @@ VELOCITIES = {
 DROPPED = ("Pendulum-v1",)
 """Environments whose observation becomes shorter. In the others hidden entries read 0."""
 
-
-def names() -> list[str]:
-    """Return all ids of this kind, as for Gymnasium."""
-    return [base.replace("-", "NoVel-") for base in VELOCITIES]
-
-
-def base_of(name: str) -> str | None:
-    """Return ``CartPole-v1`` for ``CartPoleNoVel-v1`` and so on; None for other names."""
-    return re.sub(r"NoVel(?=-v\d+$)", "", name) if name in names() else None
+BASES = {base.replace("-", "NoVel-"): base for base in VELOCITIES}
+"""``CartPole-v1`` for ``CartPoleNoVel-v1`` and so on, of Gymnasium."""
 
 
 def hide(base: str, observation: Any) -> Any:
     """Hide the velocities of an observation of ``base``, or of a batch of them (NumPy or JAX)."""
-    visible = np.delete(np.arange(observation.shape[-1]), VELOCITIES[base])
-    if base in DROPPED:
-        return observation[..., visible]
-    return observation * np.isin(np.arange(observation.shape[-1]), visible).astype(observation.dtype)
+    visible = ~np.isin(np.arange(observation.shape[-1]), VELOCITIES[base])
+    return observation[..., visible] if base in DROPPED else observation * visible.astype(observation.dtype)
 
 
 class JaxHiddenVelocities(JaxWrapper):
@@ -52,10 +42,10 @@ class JaxHiddenVelocities(JaxWrapper):
             low, high = (hide(base, bound) for bound in space.bounds())
             self.observation_space = Box(low.shape, low, high, space.dtype)
 
-    def reset(self, key: Any, params: Any) -> tuple[Any, Any]:
+    def reset(self, key, params):
         state, observation = self.env.reset(key, params)
         return state, hide(self.base, observation)
 
-    def step(self, key: Any, state: Any, action: Any, params: Any) -> tuple[Any, ...]:
+    def step(self, key, state, action, params):
         state, observation, *rest = self.env.step(key, state, action, params)
         return state, hide(self.base, observation), *rest

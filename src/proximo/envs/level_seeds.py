@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from proximo.envs.base import JaxWrapper
+from proximo.envs.libraries import JaxWrapper
 from proximo.errors import ConfigError
 
 PARTS = ("all", "train", "held_out")
@@ -63,7 +63,7 @@ class JaxLevels(JaxWrapper):
 
         return jax.random.randint(key, (), *self.levels)
 
-    def reset(self, key: Any, params: Any) -> tuple[Any, Any]:
+    def reset(self, key, params):
         import jax
 
         # key(level) is the root key of a run, and the first children of key(0) belong to the run with seed 0.
@@ -72,7 +72,7 @@ class JaxLevels(JaxWrapper):
         state, observation = self.env.reset(key_reset, params)
         return (state, jax.random.key_data(key_steps)), observation
 
-    def step(self, key: Any, state: Any, action: Any, params: Any) -> tuple[Any, ...]:
+    def step(self, key, state, action, params):
         import jax
 
         state, key_steps = state

@@ -12,7 +12,7 @@ To add a library of environments:
    - ``envs/jax/LIBRARY.py``: ``from_name(name, settings) -> JaxEnvironment``, which ``protocol.py`` defines.
      ``jax/craftax.py`` is a short example.
    - ``envs/gymnasium/LIBRARY.py``: ``from_name(name, settings, preprocessing) -> GymnasiumEnvironment``, made by
-     ``from_factory`` or ``from_vector`` of ``gymnasium/construction.py``; ``gymnasium/ale.py`` is an example.
+     ``from_factory`` or ``from_vector`` of ``gymnasium/environment.py``; ``gymnasium/ale.py`` is an example.
 
 2. Add a row to ``LIBRARIES`` in ``envs/libraries.py``, which error messages, ``proximo envs``, the tests and
    ``.ci/extras`` read. ``docs/environments.md`` describes the ids.
@@ -28,7 +28,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from proximo.custom_code import custom_code_errors
-from proximo.envs import custom, hidden_velocities, libraries, unknown_ids
+from proximo.envs import custom, libraries, unknown_ids
 from proximo.envs.gymnasium import registered_ids
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.level_seeds import with_levels
@@ -103,23 +103,20 @@ def _maker(env_id: str, from_file: bool = False) -> Callable[[dict[str, Any], Pr
             raise EnvError(f"{env_id} needs a library that is not installed: pip install {LIBRARIES[library].install}.")
         if name not in (known := libraries.names(library)):
             raise EnvError(f"{library} has no environment {name!r}{nearest(name, known)}; `proximo envs {library}` lists them.")
-        return partial(_of_library, env_id)
+
+        def of_library(settings: dict[str, Any], preprocessing: Preprocessing) -> Environment:
+            more = () if LIBRARIES[library].is_jax else (preprocessing,)
+            with custom_code_errors(f"Making {env_id}"):
+                return libraries.adapter(library).from_name(name, settings, *more)
+
+        return of_library
     module, separator, name = env_id.rpartition(":")
     if separator and name.isidentifier():
         cls = custom.find(module, name, from_file)
         return lambda settings, preprocessing: custom.from_class(cls, settings, env_id, preprocessing)
     if registered_ids.is_registered(env_id):
         return partial(registered_ids.from_id, env_id)
-    if base := hidden_velocities.base_of(env_id):
-        return partial(registered_ids.from_id, base, without_velocities=True)
     raise unknown_ids.unknown(env_id, [i for group in listing().values() for i in group])
-
-
-def _of_library(env_id: str, settings: dict[str, Any], preprocessing: Preprocessing) -> Environment:
-    library, _, name = env_id.partition(":")
-    more = () if LIBRARIES[library].is_jax else (preprocessing,)
-    with custom_code_errors(f"Making {env_id}"):
-        return libraries.adapter(library).from_name(name, settings, *more)
 
 
 def names_code(env_id: str) -> bool:
@@ -131,7 +128,7 @@ def names_code(env_id: str) -> bool:
 def listing() -> dict[str, list[str]]:
     """Return the ids of all installed libraries, by library. Gymnasium's own are under ``"gymnasium"``."""
     return {
-        "gymnasium": [*registered_ids.names(), *hidden_velocities.names()],
+        "gymnasium": registered_ids.names(),
         **{library: [f"{library}:{name}" for name in libraries.names(library)] for library in LIBRARIES},
     }
 

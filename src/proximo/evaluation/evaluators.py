@@ -17,7 +17,6 @@ from proximo.collect.episode_tally import Episode, EpisodeTally
 from proximo.collect.program_cache import TRACING, environment_key, reuse
 from proximo.config import Config
 from proximo.envs import Environment, GymnasiumEnvironment
-from proximo.envs.gymnasium.observations import unflatten
 from proximo.envs.gymnasium.rollout_buffer import SUCCESS, UNREPORTED
 from proximo.envs.gymnasium.stepper import environment_seeds
 from proximo.envs.gymnasium.vector_environment import split
@@ -27,7 +26,7 @@ from proximo.evaluation.policy import Carried, act
 from proximo.math.selection import select
 from proximo.networks import ActorCritic
 from proximo.networks.custom.forward import Forward
-from proximo.spaces import zeros
+from proximo.spaces import unflatten, zeros
 from proximo.types import CompensatedSum, Observation, Previous
 
 GYMNASIUM_TOGETHER, ARRAYS_TOGETHER = 64, 256
@@ -98,8 +97,7 @@ class GymnasiumEvaluator(Evaluator):
         options = dataclasses.replace(
             options, num_workers=workers, num_groups=1, stagger_steps=0, cores=max(workers, options.cores)
         )
-        numbered = dataclasses.replace(env, spec=dataclasses.replace(env.spec, first_env=self.own.start))
-        self.environments = LazyVectorEnvironment(numbered, options, len(self.own), 1, "for an evaluation")
+        self.environments = LazyVectorEnvironment(env, options, self.own, 1, "for an evaluation")
         predict = getattr(Forward.of(config.network), "predict", None)
         self.compiles = predict is None
 
@@ -251,7 +249,7 @@ class JaxEvaluator(Evaluator):
 
         end = jax.lax.while_loop(lambda now: (now.time < self.limit) & ~now.done.all(), play, start)
         result: dict[str, PyTree] = {"episode_return": end.episode_return.value, "length": end.length, "done": end.done}
-        if jax_vector.reports_success(env):
+        if jax_vector.info_shapes(env).get("success") is not None:
             # An episode that is cut off counts as no success.
             result["success"] = end.success if self.ends else end.success & end.done
         if isinstance(env, JaxLevels):

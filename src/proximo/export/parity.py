@@ -9,10 +9,9 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from proximo.envs.gymnasium.actions import random_actions
 from proximo.errors import TrainingError
 from proximo.export.policy_function import ACTION, EPISODE_START, LOG_PROB, NEXT, NOISE, REWARD, Arrays, PolicyFunction
-from proximo.spaces import ACTION_MASK, OBSERVATION, MultiBinary, mask_sizes, tree
+from proximo.spaces import ACTION_MASK, OBSERVATION, MultiBinary, mask_sizes, random_actions, tree
 from proximo.storage.checkpoint import flatten
 
 STEPS, ENVIRONMENTS, TOLERANCE, ENDS = 50, (4, 1), 2e-5, 0.1

@@ -8,12 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from proximo.envs import Environment, GymnasiumEnvironment
-from proximo.envs.gymnasium.observations import leaves
 from proximo.errors import EnvError
 from proximo.networks import ActorCritic
 from proximo.networks.encoders import PartsEncoder
 from proximo.networks.image_encoders import ImageEncoder, image_axes
-from proximo.spaces import Box, Space
+from proximo.spaces import Box, Space, leaves
 from proximo.types import Observation
 
 Draw = Callable[[], np.ndarray | None]

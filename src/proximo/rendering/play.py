@@ -14,12 +14,10 @@ from proximo.collect.jax_vector import JaxAsGymnasium
 from proximo.config import Config
 from proximo.custom_code import custom_code_errors
 from proximo.envs import Environment, GymnasiumEnvironment
-from proximo.envs.gymnasium.actions import action_storage, allowed_action
-from proximo.envs.gymnasium.construction import construction_errors
-from proximo.envs.gymnasium.observations import final_observation, leaves, unflatten
+from proximo.envs.gymnasium.environment import construction_errors
 from proximo.envs.gymnasium.rollout_buffer import UNREPORTED
 from proximo.envs.gymnasium.stepper import SUCCESS_KEYS, environment_seeds, reported_success
-from proximo.envs.gymnasium.vector_env_adapter import autoreset_of
+from proximo.envs.gymnasium.vector_env_adapter import autoreset_of, final_observation
 from proximo.errors import EnvError
 from proximo.evaluation.episodes import environment_source, evaluation_key
 from proximo.evaluation.evaluators import JAX_TOGETHER
@@ -27,7 +25,7 @@ from proximo.evaluation.policy import Policy
 from proximo.networks.custom.forward import Forward
 from proximo.rendering.pictures import Draw, can_draw, checked_picture, image_of, no_renderer
 from proximo.rendering.window import prepare_drawing
-from proximo.spaces import ACTION_MASK
+from proximo.spaces import ACTION_MASK, action_dtype, allowed_action, leaves, unflatten
 
 DEFAULT_FPS = 30.0
 Agent = Callable[[Any, bool, float, Key[Array, ""]], np.ndarray]
@@ -75,7 +73,7 @@ class Player:
 
     def episode(self, number: int, agent: Agent, reward: float) -> Iterator[Step]:
         """Play an episode without an end. Yields its start and each step. ``reward`` is the last one before it."""
-        space, (shape, dtype) = self.env.observation_space, action_storage(self.env.action_space)
+        space, actions = self.env.observation_space, self.env.action_space
         with custom_code_errors(f"{self.env_id}.reset"):
             observation, _ = self._single.reset(**self._arguments(number))
         gained, terminated, truncated, success = 0.0, False, False, UNREPORTED
@@ -83,7 +81,9 @@ class Player:
             observation = unflatten(space, [np.asarray(x.of(observation)).astype(x.dtype)[None] for x in leaves(space)])
             is_success = None if success == UNREPORTED else bool(success)
             yield self._picture(observation), gained, bool(terminated), bool(truncated), is_success
-            action = np.asarray(agent(observation, time == 0, reward, self._action_key()), dtype).reshape(shape)[()]
+            action = np.asarray(agent(observation, time == 0, reward, self._action_key()), action_dtype(actions)).reshape(
+                actions.shape
+            )[()]
             with custom_code_errors(f"{self.env_id}.step"):
                 observation, reward, terminated, truncated, info = self._single.step(action)
             # Returns are sums of float32 rewards, as in a rollout.

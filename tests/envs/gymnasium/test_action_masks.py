@@ -6,7 +6,7 @@ import pytest
 from vector_envs import rollout
 
 from proximo.envs.gymnasium.action_masks import flat_mask, info_rows, mask_size
-from proximo.envs.gymnasium.construction import from_factory, from_vector
+from proximo.envs.gymnasium.environment import from_factory, from_vector
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.gymnasium.vector_environment import VectorOptions
 from proximo.errors import EnvError
@@ -93,15 +93,11 @@ class InLists(gym.vector.SyncVectorEnv):
         return observation, list(reward), *rest
 
 
+MISSING = r"^toy\.step returned no action_mask in its info, but its first reset did: return one at every reset and step\.$"
+
+
 @pytest.mark.parametrize(
-    ("make", "sentence"),
-    [
-        (
-            OnlyAtReset,
-            r"^toy\.step returned no action_mask in its info, but its first reset did: return one at every reset and step\.$",
-        ),
-        (OnlyInSteps, r"^toy\.step .*its first reset returned none"),
-    ],
+    ("make", "sentence"), [(OnlyAtReset, MISSING), (OnlyInSteps, r"^toy\.step .*its first reset returned none")]
 )
 def test_mask_that_is_sometimes_missing_raises(make, sentence):
     for env in (from_factory(make, "toy", Preprocessing()), of(make), of(make, InLists)):

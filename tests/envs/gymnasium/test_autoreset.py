@@ -1,18 +1,19 @@
 """All three autoreset modes give the same learning problem as single environments."""
 
 import functools
+import itertools
 
 import gymnasium as gym
 import numpy as np
 import pytest
-from vector_envs import IN_PROCESS, MODES, in_process, lanes, opened, rollout, sync, vectorized
+from vector_envs import IN_PROCESS, MODES, in_process, lanes, opened, rollout, vectorized
 
 from proximo.envs.gymnasium import stepper, vector_env_adapter
-from proximo.envs.gymnasium.construction import from_vector
-from proximo.envs.gymnasium.observations import final_observation
+from proximo.envs.gymnasium.environment import from_vector
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.gymnasium.rollout_buffer import FAILURE, SUCCESS, UNREPORTED
 from proximo.envs.gymnasium.stepper import environment_seeds
+from proximo.envs.gymnasium.vector_env_adapter import final_observation
 from proximo.envs.gymnasium.vector_environment import VectorOptions
 from proximo.errors import EnvError
 
@@ -111,9 +112,7 @@ class Reports(gym_toys.Countdown):
 
 
 REPORTED = [
-    (None, UNREPORTED),
-    (float("nan"), UNREPORTED),
-    ("yes", UNREPORTED),
+    *((value, UNREPORTED) for value in (None, float("nan"), "yes")),
     (np.array([True, False]), FAILURE),
     (np.ones(2), SUCCESS),
 ]
@@ -129,20 +128,13 @@ def test_end_at_the_limit_is_a_termination_with_its_success(mode):
 
 
 GIVEN = [{"a": np.full(2, i), "b": (np.int64(i), np.full((3, 1), i))} for i in range(3)]
-FORMS = {
-    "an object array": np.array(GIVEN, object),
-    "a list": GIVEN,
-    "a batch": {"a": np.stack([x["a"] for x in GIVEN]), "b": (np.arange(3), np.stack([x["b"][1] for x in GIVEN]))},
-}
+BATCH = {"a": np.stack([x["a"] for x in GIVEN]), "b": (np.arange(3), np.stack([x["b"][1] for x in GIVEN]))}
+FORMS = (np.array(GIVEN, object), GIVEN, BATCH)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_final_observations_are_read_in_every_form(form):
-    for i, expected in enumerate(GIVEN):
-        final = final_observation({"final_obs": FORMS[form]}, i)
-        assert final.keys() == expected.keys()
-        for one, other in zip((final["a"], *final["b"]), (expected["a"], *expected["b"]), strict=True):
-            np.testing.assert_array_equal(one, other)
+def test_final_observations_are_read_in_every_form():
+    for form, (i, expected) in itertools.product(FORMS, enumerate(GIVEN)):
+        np.testing.assert_equal(final_observation({"final_obs": form}, i), expected)
     assert final_observation({}, 0) is final_observation({"final_obs": None}, 0) is None
 
 
@@ -173,29 +165,26 @@ def test_empty_mask_raises_until_the_episode_ends(mode, strict):
             rollout(opened(functools.partial(Empty, at), mode))
 
 
-class EmptyComponent(gym_toys.Countdown):
+class EmptyComponent(gym_toys.InfoMask):
     """At step 3, the mask allows no choice of the second component, or no value of the second bit."""
 
     def __init__(self, action_space, mask):
-        super().__init__()
         self.action_space, self.mask = action_space, np.array(mask, np.int8)
 
-    def reset(self, *, seed=None, options=None):
-        return super().reset(seed=seed)[0], {"action_mask": np.ones_like(self.mask)}
+    def _mask(self):
+        self.allowed = 0
+        return {"action_mask": self.mask if self.now == 3 else np.ones_like(self.mask)}
 
     def step(self, action):
-        *result, _ = super().step(0)
-        return *result, {"action_mask": self.mask if self.now == 3 else np.ones_like(self.mask)}
+        return super().step(0)
+
+
+THREE = (gym.spaces.MultiDiscrete([2, 3, 1]), [1, 0, 0, 0, 0, 1])
+BITS = (gym.spaces.MultiBinary(3), [0, 1, 0, 0, 1, 1])
 
 
 @pytest.mark.parametrize(
-    ("action_space", "mask", "mode", "steps"),
-    [
-        (gym.spaces.MultiDiscrete([2, 3, 1]), [1, 0, 0, 0, 0, 1], "SameStep", 2),
-        (gym.spaces.MultiDiscrete([2, 3, 1]), [1, 0, 0, 0, 0, 1], IN_PROCESS, 1000),
-        (gym.spaces.MultiBinary(3), [0, 1, 0, 0, 1, 1], IN_PROCESS, 2),
-    ],
-    ids=str,
+    ("action_space", "mask", "mode", "steps"), [(*THREE, "SameStep", 2), (*THREE, IN_PROCESS, 1000), (*BITS, IN_PROCESS, 2)]
 )
 def test_mask_without_a_choice_of_one_component_raises(action_space, mask, mode, steps, strict):
     strict(steps)
@@ -247,24 +236,16 @@ class Late(gym.vector.VectorEnv):
 
 B = np.zeros(2, np.float32)
 WRONG = [
-    (
-        0,
-        {"a": np.array([1, 4]), "b": B},
-        r"step of environment 1 \(seed \d+, 4 steps\) .*observation\['a'\] = 4: it is not in its",
-    ),
+    (0, {"a": np.array([1, 4]), "b": B}, r"step of environment 1 \(seed \d+, 4 steps\) .*observation\['a'\] = 4: it is not in its"),
     (0, {"a": np.array([0.5, 1.0]), "b": B}, r"observation\['a'\] of float64"),
     (0, {"a": np.ones(1, np.int64), "b": B}, r"observation\['a'\] of shape \(1,\)"),
-    (
-        0,
-        {"a": np.ones(2, np.int64)},
-        r"^toy\.step \(seed \d+, 4 steps\) returned an observation without \['b'\] \(dict\): its observation space has",
-    ),
+    (0, {"a": np.ones(2, np.int64)}, r"^toy\.step \(seed \d+, 4 steps\) returned an observation without \['b'\] \(dict\): its obs"),
     (1, np.ones(1), r"reward of shape \(1,\)"),
     (1, np.array(["1.5", "2"]), r"the reward .*1\.5"),
     (2, np.array(["False", "True"]), r"terminated = .*False"),
     (3, np.array([0, 1]), r"truncated = .*0"),
     (4, [{}, {}], r"list as info: expected a dict"),
-]
+]  # fmt: skip
 STRICTLY = [
     (0, {"a": np.ones(2, np.int64), "b": np.full(2, np.nan, np.float32)}, r"environment 0 .*observation\['b'\] with NaN or"),
     (1, np.array([1.0, np.nan]), r"environment 1 .*returned the reward .*nan"),
@@ -280,17 +261,10 @@ def test_values_of_vector_environments_are_checked_in_every_step(steps, wrong, s
         rollout(vector_env)
 
 
-def test_a_vector_environment_with_an_unknown_mode_is_refused():
-    def make(num_envs):
-        env = sync(gym_toys.Walk, "NextStep", num_envs)
-        env.metadata = {"autoreset_mode": "sometimes"}
-        return env
-
+def test_a_vector_environment_with_an_unknown_mode_is_refused_and_receives_no_action_outside_its_space():
+    unknown = gym_toys.altered(Late, metadata={"autoreset_mode": "sometimes"})
     sentence = r"declares the autoreset mode 'sometimes': expected one of next_step, same_step, disabled"
     with pytest.raises(EnvError, match=sentence):
-        from_vector(make, "toy", Preprocessing())
-
-
-def test_a_vector_environment_receives_no_action_outside_its_space():
+        from_vector(lambda num_envs: unknown(0, 0), "toy", Preprocessing())
     with pytest.raises(EnvError, match=r"^The action 9 for environment 0 of toy is not in its space Discrete"):
         rollout(vectorized(gym_toys.Walk, "NextStep"), actions=9)

@@ -8,13 +8,13 @@ import pytest
 
 from proximo.envs import make_env
 from proximo.envs.gymnasium import environment, vector_environment
-from proximo.envs.gymnasium.actions import allowed_action, check_actions, random_actions
-from proximo.envs.gymnasium.construction import from_factory
+from proximo.envs.gymnasium.environment import from_factory
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.gymnasium.stepper import environment_seeds
+from proximo.envs.gymnasium.transition_checks import check_actions
 from proximo.envs.gymnasium.vector_environment import VectorOptions
 from proximo.errors import ConfigError, EnvError
-from proximo.spaces import Box, Discrete, MultiBinary, MultiDiscrete
+from proximo.spaces import Box, Discrete, MultiBinary, MultiDiscrete, allowed_action, random_actions
 
 import gym_toys
 
@@ -58,15 +58,19 @@ def test_more_workers_than_cores_or_environments_are_answered(monkeypatch):
     for cores in (2, 1):
         env.open(2, 1, VectorOptions(num_workers=2, cores=cores, warn=messages.append)).close()
     assert [message.partition(":")[0] for message in messages] == ["num_workers = 2 is more than the number of cores, 1"]
-    with pytest.raises(ConfigError, match="overlap = true needs at least 2 environments, num_envs is 1"):
-        env.open(1, 4, VectorOptions(num_groups=2))
-    with pytest.raises(
-        ConfigError, match=r"num_workers = 3: expected at most num_envs = 2\. .* the number of environments is num_envs\."
+    for posix, num_envs, options, sentence in (
+        (True, 1, {"num_groups": 2}, r"overlap = true needs at least 2 environments, num_envs is 1"),
+        (
+            True,
+            2,
+            {"num_workers": 3},
+            r"num_workers = 3: expected at most num_envs = 2\. .* the number of environments is num_envs\.",
+        ),
+        (False, 2, {"num_workers": 2}, r"num_workers = 2: workers need Linux or macOS\. Set num_workers = 0\.$"),
     ):
-        env.open(2, 1, VectorOptions(num_workers=3))
-    monkeypatch.setattr(environment, "POSIX", False)
-    with pytest.raises(ConfigError, match=r"num_workers = 2: workers need Linux or macOS\. Set num_workers = 0\.$"):
-        env.open(2, 1, VectorOptions(num_workers=2))
+        monkeypatch.setattr(environment, "POSIX", posix)
+        with pytest.raises(ConfigError, match=sentence):
+            env.open(num_envs, 1, VectorOptions(**options))
 
 
 def test_seeds_follow_from_their_source_and_differ():

@@ -8,9 +8,8 @@ import pytest
 from vector_envs import lanes, rollout
 
 from proximo.envs import Preprocessing, make_env
-from proximo.envs.gymnasium.actions import random_actions
 from proximo.envs.gymnasium.vector_environment import VectorOptions
-from proximo.spaces import Box, Discrete
+from proximo.spaces import Box, Discrete, random_actions
 
 import gym_toys
 
@@ -26,15 +25,6 @@ def played(env, num_envs=2, num_steps=40, seed=0, **options):
 
 def steps_itself(vector_env):
     return vector_env.description == "in their own vector environment"
-
-
-@pytest.fixture
-def registry():
-    """Gymnasium's registry, which is restored after the test."""
-    registered = dict(gym.registry)
-    yield
-    gym.registry.clear()
-    gym.registry.update(registered)
 
 
 @pytest.mark.usefixtures("registry")

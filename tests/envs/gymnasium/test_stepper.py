@@ -1,6 +1,7 @@
 """Single environments in one process: ends, time limits, lost lives, and errors of faulty environments."""
 
 import functools
+import re
 
 import numpy as np
 import pytest
@@ -9,11 +10,10 @@ from gymnasium.spaces import Dict as DictSpace
 from vector_envs import in_process, rollout
 
 from proximo.envs.gymnasium import stepper
-from proximo.envs.gymnasium.observations import leaves
 from proximo.envs.gymnasium.rollout_buffer import FAILURE, SUCCESS, UNREPORTED
 from proximo.envs.gymnasium.transition_checks import check_observation, make_quick_check
 from proximo.errors import EnvError, EnvironmentFault
-from proximo.spaces import from_any
+from proximo.spaces import from_any, leaves
 
 import gym_toys
 
@@ -34,12 +34,12 @@ def test_an_ended_episode_is_reset_in_the_same_step():
     assert buffer.episode_start[0].all()
 
 
-@pytest.mark.parametrize(("length", "limit", "ends", "truncates"), [(5, 3, [2, 5, 8, 11], True), (3, 3, [2, 5, 8, 11], False)])
-def test_max_episode_steps_truncates_unless_the_step_terminates(length, limit, ends, truncates):
-    buffer = countdown(length, max_episode_steps=limit)
-    flags, others = (buffer.truncated, buffer.terminated)[:: 1 if truncates else -1]
-    np.testing.assert_array_equal(np.flatnonzero(flags[:, 0]), ends)
-    assert not others.any()
+def test_max_episode_steps_truncates_unless_the_step_terminates():
+    for length in (5, 3):
+        buffer = countdown(length, max_episode_steps=3)
+        ends, others = (buffer.truncated, buffer.terminated)[:: 1 if length > 3 else -1]
+        assert np.flatnonzero(ends[:, 0]).tolist() == [2, 5, 8, 11]
+        assert not others.any()
 
 
 def test_a_truncated_episode_leaves_its_true_final_observation():
@@ -85,8 +85,10 @@ def test_an_error_names_environment_seed_and_step_with_its_traceback():
     with pytest.raises(EnvironmentFault) as caught:
         rollout(vector_env, np.zeros((10, 2), np.int64))
     message = str(caught.value)
-    assert message.startswith("toy.step of environment 0 (seed ")
-    assert "step 1 of its episode, 6 since the start) raised ZeroDivisionError: the pole has fallen off" in message
+    sentence = (
+        r"toy.step of environment 0 \(seed \d+, step 1 of its episode, 6 since the start\) raised ZeroDivisionError: the pole has"
+    )
+    assert re.match(sentence, message)
     assert 'raise ZeroDivisionError("the pole has fallen off")' in message, "the line of the environment"
     assert "stepper.py" not in message, "the lines before it are proximo's"
 

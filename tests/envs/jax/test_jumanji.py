@@ -76,7 +76,8 @@ def test_a_failure_terminates_even_at_the_limit():
     assert crash(time_limit=length - 1) == (length - 1, False, True)
 
 
-def test_action_masks_are_where_the_policy_expects_them():
+def test_action_masks_and_step_counts_are_as_the_policy_expects_them():
+    assert dict(make_env("jumanji:Snake-v1", {"time_limit": 7}).observation_space.spaces)["step_count"] == Box((), 0, 7, "int32")
     snake, tetris, cleaner = (make_env(f"jumanji:{name}") for name in ("Snake-v1", "Tetris-v0", "Cleaner-v0"))
     assert (snake.action_space, tetris.action_space) == (Discrete(4), Discrete(40))
     assert cleaner.action_space == MultiDiscrete((4, 4, 4))
@@ -91,11 +92,6 @@ def test_a_joint_mask_allows_what_jumanji_allows():
     after = jax.jit(jax.vmap(lambda action: env.step(jax.random.key(0), state, action, ())))(jnp.arange(40))
     np.testing.assert_array_equal(np.asarray(after[3]), ~np.asarray(observation[ACTION_MASK]))
     assert 0 < np.asarray(after[3]).sum() < 40
-
-
-def test_step_count_is_a_box_and_not_discrete():
-    space = dict(make_env("jumanji:Snake-v1", {"time_limit": 7}).observation_space.spaces)["step_count"]
-    assert space == Box((), 0, 7, "int32")
 
 
 def test_all_supported_environments_are_listed():

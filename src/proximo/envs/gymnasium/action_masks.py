@@ -17,7 +17,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
-from proximo.envs.gymnasium.observations import final_observation
+from proximo.envs.gymnasium.vector_env_adapter import final_observation
 from proximo.errors import EnvError, shown
 from proximo.spaces import ACTION_MASK, OBSERVATION
 
@@ -29,17 +29,15 @@ Reader = Callable[[Any, dict[str, Any]], np.ndarray | None]
 def mask_reader(env: Any) -> Reader:
     """A function that returns the flat mask that ``env`` provides with an observation and an ``info``; None
     if it has none. The masks of a vector environment have a row for each environment."""
-    of_info, of_method = flat_mask, flat_mask
-    if _is_vector(env):
-        of_info, of_method = info_rows, lambda masks: np.stack([flat_mask(mask) for mask in masks])
-    method = functools.cache(lambda: _method(env))
+    is_vector, method = _is_vector(env), functools.cache(lambda: _method(env))
 
     def read(observation: Any, info: dict[str, Any]) -> np.ndarray | None:
         for place in (observation, info):
             if isinstance(place, dict) and ACTION_MASK in place:
-                return of_info(place[ACTION_MASK])
-        call = method()
-        return call and of_method(call())
+                return info_rows(place[ACTION_MASK]) if is_vector else flat_mask(place[ACTION_MASK])
+        if (call := method()) is None:
+            return None
+        return np.stack([flat_mask(mask) for mask in call()]) if is_vector else flat_mask(call())
 
     return read
 
@@ -67,9 +65,6 @@ def _is_vector(env: Any) -> bool:
 def _method(env: Any) -> Callable[[], Any] | None:
     """The method ``action_masks`` of an environment or of one of its wrappers. For a vector environment, it
     returns all masks."""
-    if not _is_vector(env):
-        method = env.get_wrapper_attr(METHOD) if env.has_wrapper_attr(METHOD) else None
-        return method if callable(method) else None
     for layer in layers(env):
         if callable(getattr(layer, METHOD, None)):
             return getattr(layer, METHOD)
@@ -123,12 +118,18 @@ def _joined(observation: Any, mask: Any) -> dict[str, Any]:
 
 
 class _Masked:
-    """What both wrappers do: they join the mask, of ``size`` entries, with the observation."""
+    """Moves the mask, of ``size`` entries, into the observation, as an entry ``action_mask``."""
 
     env: Any
 
-    def _prepare(self, env: Any, size: int, env_id: str) -> None:
+    def __init__(self, env: Any, size: int, env_id: str):
+        super().__init__(env)  # pyright: ignore[reportCallIssue]
         self._read, self._size, self._id = mask_reader(env), size, env_id
+        if _is_vector(env):
+            self.single_observation_space = with_mask(env.single_observation_space, size)
+            self.observation_space = gym.vector.utils.batch_space(self.single_observation_space, env.num_envs)
+        else:
+            self.observation_space = with_mask(env.observation_space, size)
 
     def _with_mask(self, call: str, observation: Any, info: dict[str, Any]) -> dict[str, Any]:
         if (mask := self._read(None, info)) is None:
@@ -147,27 +148,16 @@ class _Masked:
 
 
 class MaskInObservation(_Masked, gym.Wrapper):
-    """Moves the mask of a single environment into the observation, as an entry ``action_mask``."""
-
-    def __init__(self, env: Any, size: int, env_id: str):
-        gym.Wrapper.__init__(self, env)
-        self._prepare(env, size, env_id)
-        self.observation_space = with_mask(env.observation_space, size)
+    """The wrapper of a single environment."""
 
 
 class VectorMaskInObservation(_Masked, gym.vector.VectorWrapper):
-    """``MaskInObservation`` for a vector environment, whose mask has a row for each environment.
+    """The wrapper of a vector environment, whose mask has a row for each environment.
 
     Masks of final observations, and of environments that a partial reset leaves out, have no meaning.
     """
 
-    def __init__(self, env: Any, size: int, env_id: str):
-        gym.vector.VectorWrapper.__init__(self, env)
-        self._prepare(env, size, env_id)
-        self.single_observation_space = with_mask(env.single_observation_space, size)
-        self.observation_space = gym.vector.utils.batch_space(self.single_observation_space, env.num_envs)
-
-    def step(self, action: Any) -> tuple[Any, ...]:
+    def step(self, action):
         *result, info = super().step(action)
         if "final_obs" in info:
             finals, blank = [final_observation(info, i) for i in range(self.num_envs)], np.zeros(self._size, np.int8)

@@ -7,8 +7,7 @@ up to 30 no-ops.
 import inspect
 from typing import Any
 
-from proximo.envs.gymnasium.construction import from_vector
-from proximo.envs.gymnasium.environment import GymnasiumEnvironment
+from proximo.envs.gymnasium.environment import GymnasiumEnvironment, from_vector
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.libraries import check_names, load
 

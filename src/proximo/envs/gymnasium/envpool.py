@@ -3,8 +3,7 @@
 import warnings
 from typing import Any
 
-from proximo.envs.gymnasium.construction import from_vector
-from proximo.envs.gymnasium.environment import GymnasiumEnvironment
+from proximo.envs.gymnasium.environment import GymnasiumEnvironment, from_vector
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.libraries import check_names, load
 

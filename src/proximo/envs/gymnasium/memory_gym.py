@@ -7,8 +7,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
 
-from proximo.envs.gymnasium.construction import from_factory
-from proximo.envs.gymnasium.environment import GymnasiumEnvironment
+from proximo.envs.gymnasium.environment import GymnasiumEnvironment, from_factory
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.libraries import check_names, load
 
@@ -57,13 +56,13 @@ class MemoryGym(gym.Wrapper):
         super().__init__(env)
         self.parameters, self.steps = parameters, 0
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed=None, options=None):
         self.steps = 0
         result = self.env.reset(seed=seed, options={**self.parameters, **(options or {})} or None)
         self._show()
         return result
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action):
         """Take one step. The last step of Mortar Mayhem is a termination: the time for its commands is part of the task."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         self.steps += 1

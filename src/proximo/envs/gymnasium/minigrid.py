@@ -10,8 +10,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from proximo.envs.gymnasium.construction import from_factory
-from proximo.envs.gymnasium.environment import GymnasiumEnvironment
+from proximo.envs.gymnasium.environment import GymnasiumEnvironment, from_factory
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.level_seeds import PARTS
 from proximo.envs.libraries import load, replace_params
@@ -153,7 +152,7 @@ class MiniGridTask(gym.Wrapper):
             counts = (len(OBJECT_TO_IDX), len(COLOR_TO_IDX), max(len(STATE_TO_IDX), 4))
             self.observation_space = gym.spaces.MultiDiscrete(np.tile(counts, (settings.view, settings.view, 1)))
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed=None, options=None):
         """Start a level of the chosen part; other levels are drawn again."""
         observation, info = self.env.reset(seed=seed, options=options)
         part, draws = self.settings.levels, 0
@@ -166,7 +165,7 @@ class MiniGridTask(gym.Wrapper):
         self._entered = {self._cell()}
         return observation["image"], info
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action):
         """Take one step. A positive reward at the end is a success, because MiniGrid only rewards solutions."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         if terminated or truncated:

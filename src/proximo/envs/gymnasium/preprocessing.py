@@ -10,12 +10,10 @@ import numpy as np
 
 from proximo.custom_code import custom_code_errors, imported
 from proximo.envs.gymnasium.action_masks import mask_reader
-from proximo.envs.gymnasium.actions import allows
-from proximo.envs.gymnasium.observations import leaves
 from proximo.envs.gymnasium.transition_checks import check_observation, check_step, make_quick_check
 from proximo.envs.level_seeds import LevelRange
 from proximo.errors import ConfigError, shown
-from proximo.spaces import from_any
+from proximo.spaces import allows, from_any, leaves
 
 
 @dataclass(frozen=True)
@@ -84,7 +82,7 @@ class Levels(gym.Wrapper):
         super().__init__(env)
         self.levels, self.draws = levels, levels.draws()
 
-    def reset(self, *, seed: int | None = None, **arguments: Any) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed=None, **arguments):
         self.draws = self.draws if seed is None else self.levels.draws(seed)
         return self.env.reset(seed=next(self.draws), **arguments)
 
@@ -99,7 +97,7 @@ class ActionRepeat(gym.Wrapper):
         super().__init__(env)
         self.times, self.read_mask, self.space = times, mask_reader(env), from_any(env.action_space, "action")
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action):
         total = 0.0
         for _ in range(self.times):
             observation, reward, terminated, truncated, info = self.env.step(action)
@@ -135,7 +133,7 @@ class DropObservations(gym.ObservationWrapper):
                 raise ConfigError(f"drop_observations = {name}: {env_id} has no such observation: {shown(space)}.")
         self.observation_space = _without(space, names)
 
-    def observation(self, observation: Any) -> Any:
+    def observation(self, observation):
         return _without(observation, self.names)
 
 
@@ -160,5 +158,5 @@ class WithBaseClass(gym.Env):
             if hasattr(env, name):  # a missing space is an error elsewhere
                 setattr(self, name, getattr(env, name))
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed=None, options=None):
         return self.inner.reset(seed=seed)  # without options, which it may not accept

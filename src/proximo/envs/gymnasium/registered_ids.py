@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import importlib
 import inspect
 import warnings
 from collections.abc import Callable
@@ -12,13 +11,12 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
 
-from proximo.custom_code import check_module, custom_code_errors, is_missing
-from proximo.envs.gymnasium.construction import EXTRAS, construction_errors, from_factory, from_vector
-from proximo.envs.gymnasium.environment import GymnasiumEnvironment
+from proximo.custom_code import find_module
+from proximo.envs.gymnasium.environment import EXTRAS, GymnasiumEnvironment, construction_errors, from_factory, from_vector
 from proximo.envs.gymnasium.preprocessing import Preprocessing
-from proximo.envs.hidden_velocities import DROPPED, hide
+from proximo.envs.hidden_velocities import BASES, DROPPED, hide
 from proximo.envs.libraries import check_names
-from proximo.errors import EnvError, lacking
+from proximo.errors import lacking
 
 NAMESPACES = {"ALE": "ale_py", "MiniGrid": "minigrid", "BabyAI": "minigrid", "dm_control": "shimmy", "bsuite": "shimmy"}
 """Libraries that register the ids of a namespace when they are imported."""
@@ -27,49 +25,38 @@ QUICK = ("gymnasium.envs.classic_control", "gymnasium.envs.toy_text")
 
 
 def is_registered(env_id: str) -> bool:
-    """Whether Gymnasium's registry has ``env_id``.
+    """Whether Gymnasium's registry has ``env_id``, perhaps with its velocities.
 
     The module that registers the id is imported before: ``module`` of ``module:Id``, or the library of a known namespace. Raises
     ``EnvError`` if that library is not installed. The message names the extra to install.
     """
     module, _, name = env_id.rpartition(":")
-    if name in gym.registry and not module:
+    if not module and (name in gym.registry or name in BASES):
         return True
     namespace = "ALE" if "NoFrameskip" in name else name.partition("/" if "/" in name else "-")[0]
     module = module or NAMESPACES.get(namespace, "")
-    if not module:
-        return False
-    check_module(module)
-    try:
-        with custom_code_errors(f"Importing {module}"):
-            gym.register_envs(importlib.import_module(module))
-    except EnvError as error:
-        if module in EXTRAS and isinstance(error.__cause__, ImportError):
-            raise lacking(env_id, EXTRAS[module]) from None
-        if not is_missing(error.__cause__, module):
-            raise
-        return False
-    return name in gym.registry
+    found = find_module(module) if module else None
+    if found is None and module in EXTRAS:
+        raise lacking(env_id, EXTRAS[module])
+    return found is not None and name in gym.registry
 
 
 def names() -> list[str]:
-    """Return all ids of the registry, only the newest version of each."""
+    """Return all ids of the registry, only the newest version of each, and those with hidden velocities."""
     newest: dict[tuple[Any, str], Any] = {}
     for spec in sorted(gym.registry.values(), key=lambda spec: spec.version or 0):
         newest[spec.namespace, spec.name] = spec.id
-    return sorted(newest.values())
+    return [*sorted(newest.values()), *BASES]
 
 
-def from_id(
-    env_id: str, settings: dict[str, Any], preprocessing: Preprocessing, without_velocities: bool = False
-) -> GymnasiumEnvironment:
-    """Make an environment of Gymnasium's registry, after ``is_registered`` has imported what registers it, with or without
-    its velocities.
+def from_id(env_id: str, settings: dict[str, Any], preprocessing: Preprocessing) -> GymnasiumEnvironment:
+    """Make an environment of Gymnasium's registry, after ``is_registered`` has imported what registers it.
 
     Raises ``EnvError`` if it cannot be made, and ``ConfigError`` if its constructor does not have one of the settings, or it cannot be
     preprocessed this way.
     """
-    registered = gym.spec(env_id.rpartition(":")[2])
+    base = BASES.get(env_id)
+    registered = gym.spec(base or env_id.rpartition(":")[2])
     code = str(registered.entry_point)
     is_atari = "ale_py" in code
     if settings and registered.entry_point is not None:
@@ -81,15 +68,10 @@ def from_id(
     # The Atari preprocessing skips frames, so the game must not. It keeps its repeat_action_probability, which acts on single frames.
     frames = {"frameskip": 1} if is_atari and preprocessing.preprocessing == "atari" else {}
     # The specification instead of the id: worker processes have not registered the id.
-    make = partial(gym.make, registered, disable_env_checker=True, **{**frames, **settings})
+    make = partial(_quietly, code, gym.make, registered, disable_env_checker=True, **{**frames, **settings})
     make_vector = partial(gym.make_vec, registered, vectorization_mode="vector_entry_point", **settings)
-    if is_atari:
-        make = partial(_without_banner, make)
-    elif code.startswith("gymnasium.envs.mujoco"):
-        make = partial(_without_deprecation, make)
-    if without_velocities:
-        make, make_vector = partial(_without_velocities, make, env_id), partial(_without_velocities, make_vector, env_id)
-        env_id = env_id.replace("-v", "NoVel-v")
+    if base:
+        make, make_vector = partial(_without_velocities, make, base), partial(_without_velocities, make_vector, base)
     with construction_errors(env_id):
         if registered.entry_point is None:
             return from_vector(make_vector, env_id, preprocessing)
@@ -115,21 +97,20 @@ def _without_velocities(make: Callable[..., Any], base: str, *num_envs: int, **r
     return gym.wrappers.TransformObservation(env, partial(hide, base), space)
 
 
-def _without_banner(make: Callable[..., Any], **rendering: Any) -> Any:
-    """Make an Atari game without the banner that ALE prints in each process."""
-    from ale_py import ALEInterface, LoggerMode
+def _quietly(code: str, make: Callable[..., Any], *arguments: Any, **settings: Any) -> Any:
+    """Make an environment of ``code`` without the banner that ALE prints in each process, and without MuJoCo's
+    warning that HalfCheetah's model uses ``settotalmass``. MuJoCo's other warnings become Python warnings."""
+    if "ale_py" in code:
+        from ale_py import ALEInterface, LoggerMode
 
-    ALEInterface.setLoggerMode(LoggerMode.Error)
-    return make(**rendering)
-
-
-def _without_deprecation(make: Callable[..., Any], **rendering: Any) -> Any:
-    """Make a robot without MuJoCo's warning that HalfCheetah's model uses ``settotalmass``. Others become Python warnings."""
+        ALEInterface.setLoggerMode(LoggerMode.Error)
+    if not code.startswith("gymnasium.envs.mujoco"):
+        return make(*arguments, **settings)
     import mujoco  # pyright: ignore[reportMissingImports]
 
     handler = mujoco.get_mju_user_warning()
     mujoco.set_mju_user_warning(lambda words: "settotalmass" in words or warnings.warn(words, RuntimeWarning, stacklevel=2))
     try:
-        return make(**rendering)
+        return make(*arguments, **settings)
     finally:
         mujoco.set_mju_user_warning(handler)

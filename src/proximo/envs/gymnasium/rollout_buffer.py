@@ -11,9 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from proximo.envs.gymnasium.actions import action_storage
-from proximo.envs.gymnasium.observations import leaves
-from proximo.spaces import Space
+from proximo.spaces import ActionSpace, Space, action_dtype, leaves
 
 ALIGNMENT = 64  # bytes; JAX does not copy arrays that are aligned like this
 UNREPORTED, FAILURE, SUCCESS = -1, 0, 1
@@ -59,7 +57,7 @@ class RolloutBuffer:
         arrays = {name: array[part] for name, array in vars(self).items() if isinstance(array, np.ndarray)}
         observation = tuple(leaf[part] for leaf in self.observation)
         final = tuple(leaf[columns] for leaf in self.final_observation)
-        return RolloutBuffer(observation=observation, final_observation=final, **arrays)
+        return RolloutBuffer(observation, final_observation=final, **arrays)
 
     def clear(self) -> None:
         """Reset all flags that are not written in every step. Call this before a rollout."""
@@ -81,22 +79,18 @@ class BufferLayout:
     num_steps: int
     num_envs: int
     observation_space: Space
-    action_space: Space
+    action_space: ActionSpace
 
     def _fields(self) -> Iterator[tuple[str, tuple[int, ...], np.dtype]]:
         rows, envs = self.num_steps, self.num_envs
-        shape, dtype = action_storage(self.action_space)
         for leaf in leaves(self.observation_space):
             yield "observation", (rows + 1, envs, *leaf.shape), leaf.dtype
-        for leaf in leaves(self.observation_space):
             yield "final_observation", (envs, *leaf.shape), leaf.dtype
-        for name in ("episode_start", "valid"):
-            yield name, (rows + 1, envs), np.dtype(bool)
-        yield "action", (rows, envs, *shape), dtype
+        yield "action", (rows, envs, *self.action_space.shape), action_dtype(self.action_space)
         yield "reward", (rows, envs), np.dtype(np.float32)
-        for name in ("terminated", "truncated", "life_lost", "lost"):
-            yield name, (rows, envs), np.dtype(bool)
         yield "success", (rows, envs), np.dtype(np.int8)
+        for name in ("episode_start", "valid", "terminated", "truncated", "life_lost", "lost"):
+            yield name, (rows + (name in ("episode_start", "valid")), envs), np.dtype(bool)
 
     @property
     def size(self) -> int:
@@ -107,11 +101,10 @@ class BufferLayout:
         """Make the buffer in ``memory``, which has ``size`` bytes."""
         arrays, offset = dict[str, list[np.ndarray]](), 0
         for name, shape, dtype in self._fields():
-            count = math.prod(shape)
-            arrays.setdefault(name, []).append(np.frombuffer(memory, dtype, count, offset).reshape(shape))
-            offset += _aligned(count * dtype.itemsize)
+            arrays.setdefault(name, []).append(array := np.ndarray(shape, dtype, memory, offset))
+            offset += _aligned(array.nbytes)
         observation, final = tuple(arrays.pop("observation")), tuple(arrays.pop("final_observation"))
-        return RolloutBuffer(observation=observation, final_observation=final, **{name: only for name, [only] in arrays.items()})
+        return RolloutBuffer(observation, final_observation=final, **{name: only for name, [only] in arrays.items()})
 
 
 def _aligned(size: int) -> int:

@@ -1,5 +1,6 @@
 """Steps several single environments one after the other into neighboring columns of a rollout buffer."""
 
+import abc
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -7,19 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from proximo.envs.gymnasium.observations import leaves
 from proximo.envs.gymnasium.rollout_buffer import FAILURE, SUCCESS, UNREPORTED, RolloutBuffer
-from proximo.envs.gymnasium.transition_checks import (
-    FLAGS,
-    NUMBERS,
-    check_observation,
-    check_step,
-    located,
-    make_quick_check,
-    mask_check,
-)
+from proximo.envs.gymnasium.transition_checks import FLAGS, NUMBERS, check_observation, check_step, located, make_quick_check
 from proximo.errors import EnvError
-from proximo.spaces import ACTION_MASK, ActionSpace, Space
+from proximo.spaces import ACTION_MASK, ActionSpace, Space, leaves, mask_sizes, mask_starts
 
 STRICT_STEPS = 1000
 """Number of first steps that are checked completely."""
@@ -77,22 +69,60 @@ def checked_reset(env: Any, where: Callable[[], str], seed: int | None = None) -
     return pair
 
 
-class Stepper:
+class BaseStepper(abc.ABC):
+    """What all steppers share: their ``columns`` of a rollout buffer, and the check of action masks."""
+
+    def __init__(self, spec: EnvironmentSpec, buffer: RolloutBuffer, columns: range):
+        self.spec, self.rows, self.num_envs = spec, buffer.columns(columns), len(columns)
+        self.first, self.sizes = spec.first_env + columns.start, mask_sizes(spec.action_space)
+        self.leaves = leaves(spec.observation_space)
+        self.single = len(self.leaves) == 1 and not self.leaves[0].path
+        self.masks = [i for i, leaf in enumerate(self.leaves) if leaf.path == (ACTION_MASK,)]
+        """The index of the action mask among the leaves; empty if there is none."""
+        self.steps, self.call = 0, "step"
+        """Steps since the reset, and the method of the environment that is running, for messages."""
+
+    @abc.abstractmethod
+    def where(self, number: int | None = None) -> str:
+        """The call that is running, of the environment ``number`` if it is given, for messages."""
+
+    def write(self, arrays: tuple[np.ndarray, ...], place: int | tuple[int, int], observation: Any) -> None:
+        """Store the leaves of an observation in the ``place`` of ``arrays``."""
+        if self.single:
+            arrays[0][place] = observation
+            return
+        for array, leaf in zip(arrays, self.leaves, strict=True):
+            array[place] = leaf.of(observation)
+
+    def check_masks(self, row: int, acts: Any = True) -> None:
+        """Raise ``EnvError`` if a mask in ``row`` allows no action in a component of an environment that ``acts``."""
+        for leaf in self.masks:
+            masks = self.rows.observation[leaf][row].reshape(self.num_envs, -1)
+            starts = mask_starts(self.sizes, masks.shape[1])
+            # A mask of another size is an error where the policy is made.
+            allowed = np.logical_or.reduceat(masks, (0,) if starts is None else starts, axis=1)
+            for i in np.flatnonzero(~allowed.all(axis=1) & acts):
+                component = f" in component {np.argmin(allowed[i])}" if allowed.shape[1] > 1 else ""
+                raise EnvError(
+                    f"{self.where(int(i))} returned an action_mask that allows no action{component}: at least one must be allowed while "
+                    "the episode goes on."
+                )
+
+
+class Stepper(BaseStepper):
     """Makes environments and steps them one after the other into the ``columns`` of a rollout buffer.
 
     An environment whose episode ends is reset in the same step, so there are no autoreset steps.
     """
 
     def __init__(self, make: Callable[[], Any], spec: EnvironmentSpec, buffer: RolloutBuffer, columns: range):
-        self.spec, self.rows, self.limit = spec, buffer.columns(columns), spec.max_episode_steps or NO_LIMIT
-        self.first, self.num_envs, self.leaves = spec.first_env + columns.start, len(columns), leaves(spec.observation_space)
-        self.fits, self.mask_check = make_quick_check(self.leaves), mask_check(self.leaves, spec.action_space)
-        self.single = len(self.leaves) == 1 and not self.leaves[0].path
+        super().__init__(spec, buffer, columns)
+        self.limit, self.fits = spec.max_episode_steps or NO_LIMIT, make_quick_check(self.leaves)
         # A complete check takes longer than a step of a small environment.
         self.strict_steps = min(STRICT_STEPS, max(10, 100 * STRICT_STEPS // self.num_envs))
         self.limits, self.lengths, self.lives, self.seeds = ([0] * self.num_envs for _ in range(4))
-        self.steps, self.k, self.call = 0, 0, "step"
-        """Steps since the reset, and the environment and its method that are running, for messages."""
+        self.k = 0
+        """The environment that is running."""
         self.envs: list[Any] = []
         try:
             for _ in columns:
@@ -114,6 +144,7 @@ class Stepper:
         for k, seed in enumerate(self.seeds):
             self.k = k
             self._begin(row, k, seed)
+        self.check_masks(row)
 
     def _begin(self, row: int, k: int, seed: int | None = None) -> None:
         """Start an episode of environment ``k`` and write its first observation into ``row``."""
@@ -121,11 +152,9 @@ class Stepper:
         observation, info = checked_reset(self.envs[k], self.where, seed)
         if self.steps < self.strict_steps or not self.fits(observation):
             check_observation(observation, self.leaves, self.where)
-        if self.mask_check:
-            self.mask_check.check(observation[ACTION_MASK], self.where)
         self.lengths[k], self.lives[k] = 0, info.get("lives", 0) if self.spec.life_loss else 0
         self.rows.episode_start[row, k] = True
-        self._write(self.rows.observation, (row, k), observation)
+        self.write(self.rows.observation, (row, k), observation)
         self.call = "step"
 
     def send(self, t: int) -> None:
@@ -140,6 +169,7 @@ class Stepper:
             self.k = k
             any_truncated |= self._step(t, k, env, actions[k])
         self.steps += 1
+        self.check_masks(t + 1)
         return any_truncated
 
     def _step(self, t: int, k: int, env: Any, action: Any) -> bool:
@@ -154,35 +184,27 @@ class Stepper:
         ):
             check_observation(observation, self.leaves, self.where)
             check_step(reward, terminated, truncated, info, self.where)
-            if strict and ACTION_MASK in info and not self.mask_check:
+            if strict and ACTION_MASK in info and not self.masks:
                 raise EnvError(f"{self.where()} {MASK_ONLY_IN_STEPS}")
         rows.reward[t, k] = reward
         self.lengths[k] += 1
         truncated = (truncated or self.lengths[k] >= self.limits[k]) and not terminated
         if not (terminated or truncated):
-            if self.mask_check:
-                self.mask_check.check(observation[ACTION_MASK], self.where)
             if self.spec.life_loss:
                 lives = info.get("lives", self.lives[k])
                 rows.life_lost[t, k], self.lives[k] = lives < self.lives[k], lives
-            self._write(rows.observation, (t + 1, k), observation)
+            self.write(rows.observation, (t + 1, k), observation)
             return False
         rows.terminated[t, k], rows.truncated[t, k], rows.success[t, k] = terminated, truncated, reported_success(info)
         if truncated:
-            self._write(rows.final_observation, k, observation)
+            self.write(rows.final_observation, k, observation)
         self.limits[k] = self.limit
         self._begin(t + 1, k)
         return truncated
 
-    def _write(self, arrays: tuple[np.ndarray, ...], place: int | tuple[int, int], observation: Any) -> None:
-        if self.single:
-            arrays[0][place] = observation
-            return
-        for array, leaf in zip(arrays, self.leaves, strict=True):
-            array[place] = leaf.of(observation)
-
-    def where(self) -> str:
-        """The call that is running: its environment, seed and step."""
+    def where(self, number=None):
+        if number is not None:
+            self.k, self.call = number, "step" if self.lengths[number] else "reset"
         return (
             f"{self.spec.env_id}.{self.call} of environment {self.first + self.k} (seed {self.seeds[self.k]}, "
             f"step {self.lengths[self.k]} of its episode, {self.steps} since the start)"

@@ -1,7 +1,6 @@
 """Checks of what an environment returns: observations, action masks, rewards, flags and info."""
 
 import functools
-import math
 import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,10 +8,8 @@ from typing import Any
 import numpy as np
 
 from proximo.custom_code import exception_text, is_of_library
-from proximo.envs.gymnasium.actions import choices
-from proximo.envs.gymnasium.observations import Leaf
 from proximo.errors import EnvError, EnvironmentFault, ProximoError, shown
-from proximo.spaces import ACTION_MASK, Discrete, MultiDiscrete, Space, mask_sizes
+from proximo.spaces import ACTION_MASK, ActionSpace, Box, Discrete, Leaf, MultiBinary, MultiDiscrete, choices
 
 _INTEGERS = frozenset({int, bool, np.bool_, *(np.dtype(code).type for code in np.typecodes["AllInteger"])})
 NUMBERS = _INTEGERS | {float, np.float16, np.float32, np.float64, np.longdouble}
@@ -66,39 +63,18 @@ def _in_range(value: np.ndarray, leaf: Leaf) -> bool:
     return bool((value.astype(leaf.dtype) == value).all())
 
 
-class MaskCheck:
-    """Checks that action masks of ``size`` entries allow an action in each component, which has ``sizes``
-    entries."""
-
-    def __init__(self, size: int, sizes: tuple[int, ...], leaf: int = 0):
-        # A mask of another size is an error where the policy is made.
-        self._starts = np.cumsum((0, *sizes[:-1])) if sum(sizes) == size else np.zeros(1, int)
-        self.leaf = leaf
-        """The index of the mask among the leaves of the observation."""
-
-    def allows(self, masks: np.ndarray) -> np.ndarray | np.bool_:
-        """Whether each of ``masks``, of shape ``[..., size]``, allows an action in every component."""
-        return np.logical_or.reduceat(masks, self._starts, axis=-1).all(axis=-1)
-
-    def check(self, mask: Any, where: Callable[[], str]) -> None:
-        """Raise ``EnvError`` if ``mask`` allows no action in some component. ``where()`` names environment
-        and call."""
-        flat = np.asarray(mask).reshape(-1)
-        if not self.allows(flat):
-            empty = int(np.argmin(np.logical_or.reduceat(flat, self._starts)))
-            component = f" in component {empty}" if len(self._starts) > 1 else ""
-            raise EnvError(
-                f"{where()} returned an action_mask that allows no action{component}: at least one must be allowed while the episode "
-                "goes on."
-            )
-
-
-def mask_check(expected: list[Leaf], action_space: Space) -> MaskCheck | None:
-    """The check of the masks in observations with these leaves; None if they have none."""
-    masks = (
-        MaskCheck(math.prod(x.shape), mask_sizes(action_space), i) for i, x in enumerate(expected) if x.path == (ACTION_MASK,)
-    )
-    return next(masks, None)
+def check_actions(actions: np.ndarray, space: ActionSpace, env_id: str, first_env: int) -> None:
+    """Raise ``EnvError`` if one of ``actions`` ``[N, ...]`` is not in ``space``: native code may accept it and crash.
+    ``first_env`` is the number of the first environment, for the message."""
+    if isinstance(space, Box):
+        low, high = (bound.astype(actions.dtype) for bound in space.bounds())
+    else:
+        low, n = (0, 2) if isinstance(space, MultiBinary) else choices(space)
+        high = low + n - 1
+    fits = np.isfinite(actions) & (actions >= low) & (actions <= high)
+    if not fits.all():
+        i = int(np.argwhere(~fits)[0][0])
+        raise EnvError(f"The action {actions[i]} for environment {first_env + i} of {env_id} is not in its space {space}.")
 
 
 def check_observation(
@@ -119,14 +95,15 @@ def check_observation(
             raise EnvError(
                 f"{where()} returned an observation without {leaf.name} ({type(observation).__name__}): its observation space has this entry."
             ) from error
+        which: list[int] = []
         if value.shape != leaf.shape:
-            problem, number = f"of shape {value.shape}: its space is {leaf.space}, expected {leaf.shape}", None
+            problem = f"of shape {value.shape}: its space is {leaf.space}, expected {leaf.shape}"
         elif problem := _problem(value if numbers is None or len(numbers) == len(value) else value[list(numbers)], leaf):
-            number = None if numbers is None else next(i for i in numbers if _problem(value[i, ...], leaf))
-            problem = problem if number is None else _problem(value[number, ...], leaf)
+            if numbers is not None:
+                which, problem = next(([i], found) for i in numbers if (found := _problem(value[i, ...], leaf)))
         else:
             continue
-        raise EnvError(f"{where() if number is None else where(number)} returned observation{leaf.name} {problem}.")
+        raise EnvError(f"{where(*which)} returned observation{leaf.name} {problem}.")
 
 
 def _problem(value: np.ndarray, leaf: Leaf) -> str:

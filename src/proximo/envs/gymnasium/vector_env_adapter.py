@@ -4,48 +4,60 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from proximo.envs.gymnasium.actions import check_actions
-from proximo.envs.gymnasium.observations import final_observation, leaves
-from proximo.envs.gymnasium.rollout_buffer import UNREPORTED, RolloutBuffer
+from proximo.envs.gymnasium.rollout_buffer import RolloutBuffer
 from proximo.envs.gymnasium.stepper import (
     MASK_ONLY_IN_STEPS,
     STRICT_STEPS,
     SUCCESS_KEYS,
+    BaseStepper,
     EnvironmentSpec,
     environment_seeds,
     reported_success,
 )
 from proximo.envs.gymnasium.transition_checks import (
+    check_actions,
     check_observation,
     check_step,
     is_finite,
     located,
     make_quick_check,
-    mask_check,
 )
 from proximo.errors import EnvError
 from proximo.spaces import ACTION_MASK
 
-Autoreset = Literal["next_step", "same_step", "disabled"]
+MODES = {"nextstep": "next_step", "samestep": "same_step", "disabled": "disabled"}
 KINDS = ("fbb", "ibb", "ubb")
 """Kinds of the dtypes of rewards and of both flags."""
 
 
-def autoreset_of(env: Any, env_id: str) -> Autoreset:
+def autoreset_of(env: Any, env_id: str) -> str:
     """Return the autoreset mode that ``env.metadata`` declares; Gymnasium's default is next-step."""
     declared = (getattr(env, "metadata", None) or {}).get("autoreset_mode", "NextStep")
     name = str(getattr(declared, "value", declared)).replace("_", "").lower()
-    modes: dict[str, Autoreset] = {"nextstep": "next_step", "samestep": "same_step", "disabled": "disabled"}
-    if name not in modes:
-        raise EnvError(f"{env_id} declares the autoreset mode {declared!r}: expected one of {', '.join(modes.values())}.")
-    return modes[name]
+    if name not in MODES:
+        raise EnvError(f"{env_id} declares the autoreset mode {declared!r}: expected one of {', '.join(MODES.values())}.")
+    return MODES[name]
 
 
-class VectorStepper:
+def final_observation(info: dict[str, Any], number: int | np.integer) -> Any:
+    """Return the final observation of environment ``number`` from the ``info`` of a vector environment; None if it has none.
+
+    ``info["final_obs"]`` has an observation for each environment, as in Gymnasium, or is a batch of observations.
+    """
+
+    def one(batch: Any) -> Any:
+        if isinstance(batch, dict):
+            return {key: one(part) for key, part in batch.items()}
+        return tuple(map(one, batch)) if isinstance(batch, tuple) else batch[number]
+
+    return one(info["final_obs"]) if info.get("final_obs") is not None else None
+
+
+class VectorStepper(BaseStepper):
     """The ``VectorEnv`` of one group, which fills some columns of the rollout buffer.
 
     - Next-step autoreset: the step after the end of an episode ignores its action. It is marked as invalid, and its observation is the
@@ -59,18 +71,15 @@ class VectorStepper:
     def __init__(
         self, make: Callable[[int], Any], spec: EnvironmentSpec, buffer: RolloutBuffer, columns: range, is_async: bool = False
     ):
-        self.num_envs, self.first, self.rows = len(columns), spec.first_env + columns.start, buffer.columns(columns)
-        self.make, self.env, self.spec, self.is_async = make, make(self.num_envs), spec, is_async
-        self.leaves = leaves(spec.observation_space)
+        super().__init__(spec, buffer, columns)
+        self.make, self.env, self.is_async = make, make(self.num_envs), is_async
         self.batched = [dataclasses.replace(leaf, shape=(self.num_envs, *leaf.shape)) for leaf in self.leaves]
-        self.fits, self.mask_check = make_quick_check(self.batched), mask_check(self.leaves, spec.action_space)
+        self.fits = make_quick_check(self.batched)
         self.all_valid = True
         """Whether all environments will act in the next step: it resets none of them."""
         self.is_stepping = False
         """Whether ``send`` has begun a step."""
-        self.lives = np.zeros(self.num_envs, np.int64)
-        self.seed, self.steps, self.call = 0, 0, "reset"
-        self.mode = autoreset_of(self.env, spec.env_id)
+        self.seed, self.lives, self.mode = 0, np.zeros(self.num_envs, np.int64), autoreset_of(self.env, spec.env_id)
 
     @located
     def reset(self, row: int, source: Sequence[int], _: int = 0) -> None:
@@ -81,9 +90,9 @@ class VectorStepper:
         self.seed, self.steps, self.call = (environment_seeds(1, *source)[0] + self.first) % 2**31, 0, "reset"
         observation, info = self.env.reset(seed=self.seed)
         check_observation(observation, self.batched, self.where, range(self.num_envs))
-        self._write(row, observation)
+        self.write(self.rows.observation, row, observation)
         self.rows.episode_start[row] = self.rows.valid[row] = self.all_valid = True
-        self._check_masks(row)
+        self.check_masks(row)
         self.lives[:] = 0
         self.lives[:] = self._reported_lives(info)
 
@@ -115,7 +124,7 @@ class VectorStepper:
                     raise EnvError(f"{self.where()} returned {name} of shape {value.shape}: expected ({self.num_envs},).")
             for i in () if fit and is_finite(reward) else range(self.num_envs):
                 check_step(reward[i], terminated[i], truncated[i], info, functools.partial(self.where, i))
-            if ACTION_MASK in info and self.mask_check is None:
+            if ACTION_MASK in info and not self.masks:
                 raise EnvError(f"{self.where()} {MASK_ONLY_IN_STEPS}")
         self.steps += 1
         if not self.all_valid:
@@ -129,36 +138,34 @@ class VectorStepper:
             lives = self._reported_lives(info)
             rows.life_lost[t] = (lives < self.lives) & ~done & rows.valid[t]
             self.lives[:] = lives
-        self._write(t + 1, observation)
+        self.write(rows.observation, t + 1, observation)
         any_done = bool(done.any())
         if any_done:
             self.lives[done] = 0  # until the reset reports them
-            self._close_episodes(t, done, truncated, observation, info)
+            self._close_episodes(t, done, truncated, info)
         self.all_valid = not (any_done and self.mode == "next_step")
-        self._check_masks(t + 1)
+        self.check_masks(t + 1, rows.valid[t + 1])
         return any_done and bool(truncated.any())
 
-    def _close_episodes(self, t: int, done: np.ndarray, truncated: np.ndarray, observation: Any, info: dict[str, Any]) -> None:
+    def _close_episodes(self, t: int, done: np.ndarray, truncated: np.ndarray, info: dict[str, Any]) -> None:
         """Store the successes of ended episodes, and the final observations of truncated ones. With autoreset disabled, reset what ended."""
-        rows, last = self.rows, info.get("final_info", info) if self.mode == "same_step" else info
-        reported = [key for key in SUCCESS_KEYS if key in last]
-        rows.success[t, done] = UNREPORTED
-        for i in map(int, np.flatnonzero(done if reported else truncated)):
-            keys = [key for key in reported if np.broadcast_to(last.get(f"_{key}", True), self.num_envs)[i]]
+        rows, same_step = self.rows, self.mode == "same_step"
+        last = info.get("final_info", info) if same_step else info
+        reported = {key: last.get(f"_{key}", True) for key in SUCCESS_KEYS if key in last}
+        for i in map(int, np.flatnonzero(done if reported else truncated & same_step)):
+            keys = [key for key, which in reported.items() if np.broadcast_to(which, self.num_envs)[i]]
             rows.success[t, i] = reported_success({key: last[key] if np.ndim(last[key]) == 0 else last[key][i] for key in keys})
-            if not truncated[i]:
-                continue
-            final, one = observation, i
-            if self.mode == "same_step":
-                final, one = final_observation(info, i), ()
-                if final is None:
+            if same_step and truncated[i]:
+                if (final := final_observation(info, i)) is None:
                     raise EnvError(
                         f'{self.spec.env_id} declares same-step autoreset and returned no info["final_obs"] for a truncated episode: '
                         "expected its final observation."
                     )
                 check_observation(final, self.leaves, lambda i=i: f'{self.where(i)}, in info["final_obs"],')
-            for array, leaf in zip(rows.final_observation, self.leaves, strict=True):
-                array[i] = np.asarray(leaf.of(final))[one]
+                self.write(rows.final_observation, i, final)
+        if not same_step:
+            for array, seen in zip(rows.final_observation, rows.observation, strict=True):
+                array[truncated] = seen[t + 1, truncated]
         if self.mode == "next_step":
             rows.valid[t + 1] = ~done
             return
@@ -179,20 +186,7 @@ class VectorStepper:
             return self.lives
         return np.where(info.get("_lives", True), info["lives"], self.lives)
 
-    def _write(self, row: int, observation: Any) -> None:
-        for array, leaf in zip(self.rows.observation, self.leaves, strict=True):
-            array[row] = leaf.of(observation)
-
-    def _check_masks(self, row: int) -> None:
-        """Raise ``EnvError`` if a mask allows no action in some component, unless no action follows it."""
-        if self.mask_check is None:
-            return
-        masks = self.rows.observation[self.mask_check.leaf][row]
-        for i in np.flatnonzero(~self.mask_check.allows(masks.reshape(self.num_envs, -1)) & self.rows.valid[row]):
-            self.mask_check.check(masks[i], functools.partial(self.where, int(i)))
-
-    def where(self, number: int | None = None) -> str:
-        """The call that is running: its seed and step, and the ``number`` of the environment if it is known."""
+    def where(self, number=None):
         which = "" if number is None else f" of environment {self.first + number}"
         return f"{self.spec.env_id}.{self.call}{which} (seed {self.seed}, {self.steps} steps)"
 

@@ -29,7 +29,7 @@ AWAKE_SECONDS = 200e-6
 # A new interpreter instead of a fork: it is safe in a process with JAX's threads, and does not run the user's script again.
 # With -P, and with the working folder last in the path, a file json.py there does not replace Python's module.
 _BOOT = (
-    "import sys; sys.path[:] = sys.argv[2:]; import cloudpickle; from proximo.envs.gymnasium import construction, worker_process; "
+    "import sys; sys.path[:] = sys.argv[2:]; import cloudpickle; from proximo.envs.gymnasium import environment, worker_process; "
     "worker_process.main(int(sys.argv[1]))"
 )
 # There are as many workers as cores, so the libraries in each of them use one thread.
@@ -83,13 +83,10 @@ class WorkerProcess:
 
     def begin(self) -> None:
         """Send the program."""
-        self._send(b"", (self._path, self.program))
+        self.send(b"", (self._path, self.program))
 
-    def command(self, what: int, row: int, *payload: Any) -> None:
-        """Send a command."""
-        self._send(COMMAND.pack(what, row), *([payload] if payload else []))
-
-    def _send(self, data: bytes, *objects: Any) -> None:
+    def send(self, data: bytes, *objects: Any) -> None:
+        """Send a packed ``COMMAND``, and objects if it needs some."""
         self.sent = time.monotonic()
         with contextlib.suppress(OSError, ValueError):  # if the worker has ended, the missing reply reveals it
             send(self.commands, data, *objects)

@@ -11,18 +11,28 @@ import time
 import weakref
 from collections.abc import Callable
 from functools import partial
-from itertools import chain
 from typing import Any
 
 import cloudpickle
 import numpy as np
 
 from proximo.custom_code import exception_text
-from proximo.envs.gymnasium import worker_process as messages
 from proximo.envs.gymnasium.rollout_buffer import UNREPORTED, BufferLayout, shared_memory
 from proximo.envs.gymnasium.stepper import EnvironmentSpec, Stepper
 from proximo.envs.gymnasium.vector_environment import RESETS, VectorEnvironment, VectorOptions, reports_waiting, split
-from proximo.envs.gymnasium.worker_process import Pipe, WorkerProcess
+from proximo.envs.gymnasium.worker_process import (
+    COMMAND,
+    DONE,
+    FAULT,
+    LOST,
+    RESET,
+    STEP,
+    TRUNCATED,
+    Pipe,
+    WorkerProcess,
+    next_command,
+    send,
+)
 from proximo.errors import EnvError, EnvironmentFault
 
 CLOSE_SECONDS = 1.0
@@ -46,57 +56,58 @@ class WorkerVectorEnvironment(VectorEnvironment):
         self.groups = split(range(layout.num_envs), options.num_groups)
         factory, memory = pickled(make, spec.env_id), shared_memory(layout.size)
         self.buffer = layout.buffer(mmap.mmap(memory, layout.size))
-        self.workers: list[list[WorkerProcess]] = [[] for _ in self.groups]
-        """The workers of each group."""
+        self.workers: list[WorkerProcess] = []
+        each = self.num_workers // options.num_groups
+        self._of_group = [slice(first, first + each) for first in range(0, self.num_workers, each)]
+        """Where ``workers`` has those of each group."""
         self._lock = threading.Lock()
         """Held while a process is started or all are ended."""
         self._end = weakref.finalize(self, _end_all, self.workers, memory, self._lock)
         try:
-            for columns, workers in zip(self.groups, self.workers, strict=True):
-                for part in split(columns, self.num_workers // options.num_groups):
-                    # one by one: those that have started are ended if the next cannot start
-                    workers.append(WorkerProcess(partial(serve, factory, part, spec, layout, memory), part, memory))
-            for worker in chain(*self.workers):
+            for part in [part for columns in self.groups for part in split(columns, each)]:
+                # one by one: those that have started are ended if the next cannot start
+                self.workers.append(WorkerProcess(partial(serve, factory, part, spec, layout, memory), part, memory))
+            for worker in self.workers:
                 worker.begin()
-            for worker in chain(*self.workers):
-                if self._reply(worker) == messages.LOST:
+            for worker in self.workers:
+                if self._reply(worker) == LOST:
                     raise EnvError(f"{self._name(worker)} {worker.why_lost()}, before its environments were made.")
         except BaseException:
             self.close()
             raise
 
-    def reset(self, seed: int) -> None:
+    def reset(self, seed):
         self._seed = seed
-        for worker in chain(*self.workers):
-            worker.command(messages.RESET, 0, (seed,), self.options.stagger_steps)
-        for worker in chain(*self.workers):
-            if self._reply(worker) == messages.LOST:
+        for worker in self.workers:
+            worker.send(COMMAND.pack(RESET, 0), ((seed,), self.options.stagger_steps))
+        for worker in self.workers:
+            if self._reply(worker) == LOST:
                 self._restart(worker, 0)
 
-    def send(self, t: int, group: int) -> None:
-        for worker in self.workers[group]:
-            worker.command(messages.STEP, t)
+    def send(self, t, group):
+        for worker in self.workers[self._of_group[group]]:
+            worker.send(COMMAND.pack(STEP, t))
 
-    def ready(self, groups: list[int]) -> int:
+    def ready(self, groups):
         poll = select.poll()
-        owners = {worker.replies.fileno(): group for group in groups for worker in self.workers[group]}
+        owners = {worker.replies.fileno(): group for group in groups for worker in self.workers[self._of_group[group]]}
         for replies in owners:
             poll.register(replies, select.POLLIN)
         replied = poll.poll(1000 * self.options.step_timeout) if len(groups) > 1 else []
         return owners[replied[0][0]] if replied else groups[0]
 
-    def receive(self, t: int, group: int) -> bool:
+    def receive(self, t, group):
         any_truncated = False
-        for worker in self.workers[group]:
+        for worker in self.workers[self._of_group[group]]:
             reply = self._reply(worker, t)
-            if reply == messages.LOST:
+            if reply == LOST:
                 rows = self.buffer.columns(worker.columns)  # discard what it may have written
                 for flags in (rows.terminated, rows.truncated, rows.life_lost, rows.valid):
                     flags[t] = False
                 rows.reward[t], rows.success[t], rows.lost[t] = 0.0, UNREPORTED, True
                 with reports_waiting(self.options.warn, len(worker.columns), self.spec.env_id, self.options.reset_timeout):
                     self._restart(worker, t + 1)
-            any_truncated |= reply == messages.TRUNCATED
+            any_truncated |= reply == TRUNCATED
         return any_truncated
 
     def _reply(self, worker: WorkerProcess, t: int | None = None) -> bytes:
@@ -134,9 +145,9 @@ class WorkerVectorEnvironment(VectorEnvironment):
             self.options.warn(f"{why}: it is restarted with new seeds (restart {self.restarts} of at most {most}).")
             try:
                 worker.begin()
-                if self._reply(worker) != messages.LOST:
-                    worker.command(messages.RESET, row, (self._seed, self.restarts))
-                    if self._reply(worker) != messages.LOST:
+                if self._reply(worker) != LOST:
+                    worker.send(COMMAND.pack(RESET, row), ((self._seed, self.restarts),))
+                    if self._reply(worker) != LOST:
                         return
             except (Exception, SystemExit) as error:
                 raise EnvironmentFault(
@@ -148,7 +159,7 @@ class WorkerVectorEnvironment(VectorEnvironment):
         first, columns = self.spec.first_env, worker.columns  # the number of an environment is unique in a training
         return f"The worker of environments {first + columns[0]} … {first + columns[-1]} of {self.spec.env_id}"
 
-    def close(self) -> None:
+    def close(self):
         """Ask all workers to end, and kill those that do not end within a second."""
         self._end()
 
@@ -162,19 +173,19 @@ def serve(
     except BaseException as error:
         _send_fault(replies, error)
         return
-    messages.send(replies, messages.DONE)
-    while command := messages.next_command(commands):
-        what, row = messages.COMMAND.unpack(command)
-        reply = messages.DONE
+    send(replies, DONE)
+    while command := next_command(commands):
+        what, row = COMMAND.unpack(command)
+        reply = DONE
         try:
-            if what == messages.RESET:
+            if what == RESET:
                 stepper.reset(row, *pickle.load(commands))
             elif stepper.step(row):
-                reply = messages.TRUNCATED
+                reply = TRUNCATED
         except BaseException as error:
             _send_fault(replies, error)
         else:
-            messages.send(replies, reply)
+            send(replies, reply)
     stepper.close()
 
 
@@ -184,7 +195,7 @@ def _send_fault(replies: Pipe, error: BaseException) -> None:
         pickle.loads(pickle.dumps(error))
     except Exception:
         error = RuntimeError(exception_text(error))
-    messages.send(replies, messages.FAULT, error)
+    send(replies, FAULT, error)
 
 
 def pickled(make: Callable[[], Any], env_id: str) -> bytes:
@@ -198,13 +209,13 @@ def pickled(make: Callable[[], Any], env_id: str) -> bytes:
         ) from error
 
 
-def _end_all(workers: list[list[WorkerProcess]], memory: int, lock: threading.Lock) -> None:
+def _end_all(workers: list[WorkerProcess], memory: int, lock: threading.Lock) -> None:
     with lock:
-        for worker in chain(*workers):
+        for worker in workers:
             with contextlib.suppress(OSError):
                 worker.commands.close()
         deadline = time.monotonic() + CLOSE_SECONDS
-        for worker in chain(*workers):
+        for worker in workers:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 worker.popen.wait(max(0.0, deadline - time.monotonic()))
             worker.release()

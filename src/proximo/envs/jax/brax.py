@@ -1,11 +1,20 @@
-"""``brax:ant``: brax without its wrappers."""
+"""``brax:ant``: brax without its wrappers. ``Robot`` also adapts MuJoCo Playground."""
 
+from __future__ import annotations
+
+import contextlib
 import inspect
+import io
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
-from proximo.envs.jax.physics import Robot, quietly
-from proximo.envs.libraries import check_names, load, take_limit
+import jax
+import jax.numpy as jnp
+
+from proximo.envs.libraries import Described, check_names, load, take_limit
+from proximo.envs.protocol import JaxEnvironment
+from proximo.spaces import Box, Dict
 
 LIMIT = 1000
 """Default steps of an episode, as in brax."""
@@ -31,3 +40,35 @@ def from_name(name: str, settings: dict[str, Any]) -> Robot:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Brax System")  # see docs/environments.md
         return Robot(known[name](**arguments), limit)
+
+
+def quietly() -> contextlib.AbstractContextManager:
+    """Drop what an import prints: without Warp, which MuJoCo's MJX uses on GPUs only, it prints two lines."""
+    return contextlib.redirect_stdout(io.StringIO())
+
+
+class Robot(Described, JaxEnvironment):
+    """A robot whose ``reset`` and ``step`` return a state, truncated after ``limit`` steps.
+
+    The wrappers of its library reset every copy to its first initial state, and report a time limit as ``done``.
+    """
+
+    def __init__(self, env: Any, limit: int):
+        self.env, self.limit = env, limit
+        # `proximo check` calls reset and step outside of a compiled program. Without jit this takes minutes.
+        self._reset, self._step = jax.jit(env.reset), jax.jit(env.step)
+        self.default_params = ()
+        seen = jax.eval_shape(lambda: env.reset(jax.random.key_data(jax.random.key(0)))).obs
+        parts = isinstance(seen, Mapping)
+        self.observation_space = Dict({name: Box(x.shape) for name, x in seen.items()}) if parts else Box(seen.shape)
+        self.action_space = Box((env.action_size,), -1.0, 1.0)
+
+    def reset(self, key, params):
+        state = self._reset(jax.random.key_data(key))
+        return (state, jnp.int32(0)), state.obs
+
+    def step(self, key, state, action, params):
+        inner, steps = state
+        inner, steps = self._step(inner, action), steps + 1
+        terminated = inner.done > 0
+        return (inner, steps), inner.obs, inner.reward, terminated, (steps >= self.limit) & ~terminated, {}

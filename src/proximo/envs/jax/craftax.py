@@ -7,11 +7,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Key, PyTree
+from jaxtyping import Array, PyTree
 
-from proximo.envs.base import Described
-from proximo.envs.libraries import check_type, load, replace_params
-from proximo.errors import ConfigError
+from proximo.envs.libraries import Described, check_type, load, replace_params
+from proximo.envs.protocol import JaxEnvironment
 from proximo.spaces import Box, Dict, Space, from_any
 
 NO_LIMIT = np.iinfo(np.int32).max
@@ -22,34 +21,32 @@ def names() -> list[str]:
     return ["Craftax-Symbolic-v1", "Craftax-Pixels-v1", "Craftax-Classic-Symbolic-v1", "Craftax-Classic-Pixels-v1"]
 
 
-class CraftaxEnvironment(Described):
+class CraftaxEnvironment(Described, JaxEnvironment):
     """An environment of Craftax; ``settings`` are fields of its parameters, and ``separate_map``: a symbolic observation is
     then a dict of the map (rows, columns, channels), which a CNN can read, and the inventory; Craftax concatenates them.
     Images are uint8; Craftax returns floats of 0 … 1.
     """
 
     def __init__(self, name: str, settings: dict[str, Any]):
-        env_id, settings = f"craftax:{name}", dict(settings)
+        env_id, settings, self.is_picture = f"craftax:{name}", dict(settings), "Pixels" in name
         self.env = load(env_id, ".craftax_env").make_craftax_env_from_name(name, auto_reset=False)
-        separate_map = settings.pop("separate_map", False)
+        separate_map = not self.is_picture and settings.pop("separate_map", False)
         check_type("separate_map", separate_map, False)
         self.default_params = replace_params(self.env.default_params, settings, env_id)
         space: Any = from_any(self.env.observation_space(self.default_params), "observation")
-        self.is_picture, self.map_shape = len(space.shape) == 3, ()
+        self.map_shape = ()
         self.observation_space: Space = Box(space.shape, 0.0, 255.0, "uint8") if self.is_picture else space
         if separate_map:
-            if self.is_picture:
-                raise ConfigError(f"env_settings: {env_id} has no separate_map: its observations are images.")
             self.map_shape = importlib.import_module(type(self.env).__module__).get_map_obs_shape()
             inventory = Box((space.size - math.prod(self.map_shape),), space.low, space.high)
             self.observation_space = Dict({"inventory": inventory, "map": Box(self.map_shape, 0.0, 1.0)})
         self.action_space = from_any(self.env.action_space(self.default_params), "action")
 
-    def reset(self, key: Key[Array, ""], params: PyTree) -> tuple[PyTree, PyTree]:
+    def reset(self, key, params):
         observation, state = self.env.reset(jax.random.key_data(key), params)
         return state, self._converted(observation)
 
-    def step(self, key: Key[Array, ""], state: PyTree, action: Array, params: PyTree) -> tuple:
+    def step(self, key, state, action, params):
         observation, state, reward, done, _ = self.env.step(jax.random.key_data(key), state, action, params)
         # Craftax reports a single ``done``: an end that also occurs without the time limit is a termination.
         terminated = jnp.asarray(self.env.is_terminal(state, params.replace(max_timesteps=NO_LIMIT)))

@@ -1,22 +1,27 @@
 """``gymnax:CartPole-v1``: gymnax without its autoreset, which resets at every step."""
 
+import functools
 import importlib
 import sys
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+import gymnasium as gym
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Key, PyTree
+import numpy as np
 
-from proximo.envs import hidden_velocities
-from proximo.envs.base import Described
-from proximo.envs.jax.gymnax_drawing import drawing_of
-from proximo.envs.libraries import load, replace_params
+from proximo.envs.hidden_velocities import BASES, JaxHiddenVelocities
+from proximo.envs.libraries import Described, load, replace_params
 from proximo.envs.protocol import JaxEnvironment
+from proximo.envs.tasks.boards import PAPER, TINTS, board
 from proximo.spaces import from_any
 
 DRAWING = ("seaborn", "matplotlib", "matplotlib.pyplot", "matplotlib.colors", "matplotlib.animation")
 """Modules that gymnax needs for drawing only. They are half of its import time and 105 MB of its memory."""
+CLASSIC = {"Acrobot-v1": 15, "CartPole-v1": 50, "MountainCar-v0": 30, "MountainCarContinuous-v0": 30, "Pendulum-v1": 30}
+"""Environments that Gymnasium draws, and its frames per second."""
 
 
 class _Deferred(ModuleType):
@@ -48,17 +53,16 @@ def _gymnax() -> ModuleType:
 def names() -> list[str]:
     """Return all environments, those with hidden velocities included."""
     registered = list(_gymnax().registered_envs)
-    return registered + [name for name in hidden_velocities.names() if hidden_velocities.base_of(name) in registered]
+    return registered + [name for name, base in BASES.items() if base in registered]
 
 
 def from_name(name: str, settings: dict[str, Any]) -> JaxEnvironment:
     """Make an environment, perhaps with hidden velocities; ``settings`` are fields of its parameters."""
-    base = hidden_velocities.base_of(name)
-    env = GymnaxEnvironment(base or name, settings)
-    return hidden_velocities.JaxHiddenVelocities(env, base) if base else env
+    env = GymnaxEnvironment(BASES.get(name, name), settings)
+    return JaxHiddenVelocities(env, BASES[name]) if name in BASES else env
 
 
-class GymnaxEnvironment(Described):
+class GymnaxEnvironment(Described, JaxEnvironment):
     """An environment of gymnax; ``settings`` are fields of its parameters."""
 
     def __init__(self, name: str, settings: dict[str, Any]):
@@ -69,11 +73,62 @@ class GymnaxEnvironment(Described):
         if drawing := drawing_of(name, self.env):
             self.render, self.render_fps = drawing
 
-    def reset(self, key: Key[Array, ""], params: PyTree) -> tuple[PyTree, PyTree]:
+    def reset(self, key, params):
         observation, state = self.env.reset_env(key, params)
         return state, observation
 
-    def step(self, key: Key[Array, ""], state: PyTree, action: Array, params: PyTree) -> tuple:
+    def step(self, key, state, action, params):
         observation, state, reward, terminated, info = self.env.step_env(key, state, action, params)
         truncated = jnp.asarray(self.env.is_truncated(state, params)) & ~jnp.asarray(terminated)
         return state, observation, reward, terminated, truncated, info
+
+
+def drawing_of(name: str, env: Any) -> tuple[Callable[[Any, Any], np.ndarray], int] | None:
+    """A function that draws states of ``env``, registered as ``name``, and its frames per second; or None."""
+    if name in CLASSIC:
+        return functools.partial(_draw_classic, name), CLASSIC[name]
+    if name.endswith("-MinAtar") or name == "Pong-misc":
+        observe = jax.jit(lambda state, params: env.observe(jax.random.key(0), state, None, params))
+        return functools.partial(_draw_channels, observe), 12
+    return (functools.partial(_draw_rendered, env), 6) if hasattr(env, "render") else None
+
+
+@functools.cache
+def _of_gymnasium(name: str) -> Any:
+    env: Any = gym.make(name, render_mode="rgb_array", disable_env_checker=True).unwrapped
+    env.reset()
+    return env
+
+
+def _draw_classic(name: str, state: Any, params: Any) -> np.ndarray:
+    """Draw the state in the environment of Gymnasium that has the same id, as gymnax does."""
+    from gymnax.visualize import vis_gym  # it imports matplotlib
+
+    env = _of_gymnasium(name)
+    vis_gym.set_gym_params(env, name, params)
+    env.state = vis_gym.get_gym_state(state, name)
+    if name == "Pendulum-v1":
+        env.last_u = float(np.squeeze(state.last_u))
+    return env.render()
+
+
+def _draw_channels(observe: Callable[[Any, Any], Any], state: Any, params: Any) -> np.ndarray:
+    """Draw an observation that has a channel for each kind of object; later channels cover earlier ones."""
+    there = np.asarray(observe(state, params)) > 0
+    return board(np.array([PAPER, *TINTS], np.uint8)[np.max(there * np.arange(1, there.shape[-1] + 1), axis=-1)])
+
+
+def _draw_rendered(env: Any, state: Any, params: Any) -> np.ndarray:
+    """Draw with matplotlib, as gymnax does."""
+    import matplotlib as mpl
+
+    if "matplotlib.pyplot" not in sys.modules:
+        mpl.use("agg")  # no window
+    import matplotlib.pyplot as plt
+
+    with plt.style.context("default"):  # a notebook has other sizes
+        figure, _ = env.render(state, params)
+        figure.canvas.draw()
+    picture = np.array(figure.canvas.buffer_rgba())[..., :3]
+    plt.close(figure)
+    return picture

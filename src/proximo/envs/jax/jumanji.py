@@ -1,16 +1,16 @@
 """``jumanji:Snake-v1``: jumanji, with time limits as truncations."""
 
+import functools
 import inspect
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Key, PyTree
 
-from proximo.envs.base import Described
-from proximo.envs.libraries import check_names, load, take_limit
-from proximo.spaces import ACTION_MASK, Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, from_any
+from proximo.envs.libraries import Described, check_names, load, take_limit
+from proximo.envs.protocol import JaxEnvironment
+from proximo.spaces import ACTION_MASK, Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, from_any, leaves, unflatten
 
 NO_LIMIT = np.iinfo(np.int32).max
 
@@ -25,7 +25,7 @@ def names() -> list[str]:
     ]  # fmt: skip
 
 
-class JumanjiEnvironment(Described):
+class JumanjiEnvironment(Described, JaxEnvironment):
     """An environment of jumanji; ``settings`` are arguments of its class, such as ``time_limit``.
 
     Most report their time limit as a termination (``discount`` 0). Here they run without a limit, and this class truncates.
@@ -45,22 +45,22 @@ class JumanjiEnvironment(Described):
         self.action_space = from_any(to_space(self.env.action_spec), "action")
         self.default_params = ()
         seen: Any = from_any(to_space(self.env.observation_spec), "observation")  # a Dict: observations are named tuples
-        self.parts: dict[str, Space] = dict(seen.spaces)
-        if "step_count" in self.parts:  # two environments declare it as Discrete with thousands of values, one too few
-            self.parts["step_count"] = Box((), 0, self.limit, "int32")
+        parts: dict[str, Space] = dict(seen.spaces)
+        if "step_count" in parts:  # two environments declare it as Discrete with thousands of values, one too few
+            parts["step_count"] = Box((), 0, self.limit, "int32")
         self.nvec: tuple[int, ...] = ()
-        mask = self.parts.pop(ACTION_MASK, None)
+        mask = parts.pop(ACTION_MASK, None)
         if isinstance(mask, Box | MultiBinary):
             if isinstance(self.action_space, MultiDiscrete) and mask.shape == self.action_space.nvec:
                 self.nvec, self.action_space = mask.shape, Discrete(mask.size)
-            self.parts[ACTION_MASK] = MultiBinary((mask.size,))
-        self.observation_space = Dict(self.parts)
+            parts[ACTION_MASK] = MultiBinary((mask.size,))
+        self.observation_space = Dict(parts)
 
-    def reset(self, key: Key[Array, ""], params: PyTree) -> tuple[PyTree, PyTree]:
+    def reset(self, key, params):
         state, timestep = self.env.reset(jax.random.key_data(key))
         return (state, jnp.int32(0)), self._seen(timestep.observation)
 
-    def step(self, key: Key[Array, ""], state: PyTree, action: Array, params: PyTree) -> tuple:
+    def step(self, key, state, action, params):
         parts = jnp.stack(jnp.unravel_index(action, self.nvec)) if self.nvec else action
         inner, timestep = self.env.step(state[0], parts)
         steps, last = state[1] + 1, timestep.last()
@@ -68,16 +68,11 @@ class JumanjiEnvironment(Described):
         truncated = (last | (steps >= self.limit)) & ~terminated
         return (inner, steps), self._seen(timestep.observation), timestep.reward, terminated, truncated, {}
 
-    def _seen(self, observation: Any) -> dict[str, Any]:
-        """Convert jumanji's named tuples to dictionaries."""
-        seen = {name: _part(part, getattr(observation, name)) for name, part in self.parts.items()}
-        return {name: x.reshape(-1) if name == ACTION_MASK else x for name, x in seen.items()}
+    def _seen(self, observation: Any) -> Any:
+        """Convert jumanji's named tuples to dictionaries, with a flat mask."""
+        space: Any = self.observation_space
+        parts = (functools.reduce(getattr, map(str, leaf.path), observation).reshape(leaf.shape) for leaf in leaves(space))
+        return unflatten(space, parts)
 
 
 from_name = JumanjiEnvironment
-
-
-def _part(space: Space, observation: Any) -> Any:
-    if not isinstance(space, Dict):
-        return observation
-    return {name: _part(part, getattr(observation, name)) for name, part in space.spaces}

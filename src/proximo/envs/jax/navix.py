@@ -5,10 +5,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Key, PyTree
+from jaxtyping import Array, PyTree
 
-from proximo.envs.base import Described
-from proximo.envs.libraries import check_names, load, take_limit
+from proximo.envs.libraries import Described, check_names, load, take_limit
+from proximo.envs.protocol import JaxEnvironment
 from proximo.errors import ConfigError, nearest
 from proximo.spaces import Box, Discrete, MultiDiscrete
 
@@ -33,7 +33,7 @@ def names() -> list[str]:
     ]  # fmt: skip
 
 
-class NavixEnvironment(Described):
+class NavixEnvironment(Described, JaxEnvironment):
     """An environment of navix; ``settings`` are ``max_steps`` and ``view``. Cells are read one-hot."""
 
     render_fps = 6
@@ -48,34 +48,30 @@ class NavixEnvironment(Described):
             raise ConfigError(f"env_settings: view = {view!r}{nearest(str(view), VIEWS)}: expected {', '.join(VIEWS)}.")
         self.env = library.make(name, max_steps=limit, observation_fn=getattr(library.observations, view))
         self.default_params = ()
-        self.is_picture, self._picture = view.startswith("rgb"), library.observations.rgb
-        self._background = library.rendering.cache.RenderingCache.init
+        self.is_picture = view.startswith("rgb")
         shape = jax.eval_shape(lambda: self.env.reset(jax.random.key_data(jax.random.key(0)))).observation.shape
         cells = MultiDiscrete(tuple(np.tile(COUNTS, shape[0] * shape[1]).tolist()), shape=shape)
         self.observation_space = Box(shape, 0.0, 255.0, "uint8") if self.is_picture else cells
         self.action_space = Discrete(len(self.env.action_set))
-        self._draw = jax.jit(self._frame)
 
-    def reset(self, key: Key[Array, ""], params: PyTree) -> tuple[PyTree, Array]:
-        return self._state_and_observation(self.env.reset(jax.random.key_data(key)))
+        @jax.jit
+        def draw(state: PyTree) -> Array:
+            cache = state.cache or library.rendering.cache.RenderingCache.init(state.grid)
+            return library.observations.rgb(state.replace(cache=cache)).astype(jnp.uint8)
 
-    def step(self, key: Key[Array, ""], state: PyTree, action: Array, params: PyTree) -> tuple:
-        timestep = self.env._step(state, action)
-        state, observation = self._state_and_observation(timestep)
-        reward = timestep.reward
-        return state, observation, reward, timestep.is_termination(), timestep.is_truncation(), {"success": reward > 0}
+        self.render = lambda state, params: np.asarray(draw(state.state))
 
-    def _state_and_observation(self, timestep: PyTree) -> tuple[PyTree, Array]:
+    def reset(self, key, params):
+        return self._results(self.env.reset(jax.random.key_data(key)))[:2]
+
+    def step(self, key, state, action, params):
+        return self._results(self.env._step(state, action))
+
+    def _results(self, timestep: PyTree) -> tuple:
         """Drop the cached picture of the empty level (up to 1 MB), unless observations are drawn from it."""
         state = timestep.state if self.is_picture else timestep.state.replace(cache=None)
-        return timestep.replace(state=state), timestep.observation
-
-    def render(self, state: PyTree, params: PyTree) -> np.ndarray:
-        return np.asarray(self._draw(state.state))
-
-    def _frame(self, state: PyTree) -> Array:
-        cache = state.cache or self._background(state.grid)
-        return self._picture(state.replace(cache=cache)).astype(jnp.uint8)
+        ends, success = (timestep.is_termination(), timestep.is_truncation()), {"success": timestep.reward > 0}
+        return timestep.replace(state=state), timestep.observation, timestep.reward, *ends, success
 
 
 from_name = NavixEnvironment

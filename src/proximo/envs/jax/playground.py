@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from proximo.envs.jax.physics import Robot, quietly
+from proximo.envs.jax.brax import Robot, quietly
 from proximo.envs.libraries import check_names, load, take_limit
 
 VISION = ("vision", "vision_config")

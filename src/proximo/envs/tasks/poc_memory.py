@@ -11,8 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from proximo.envs.base import Described
-from proximo.envs.libraries import replace_params
+from proximo.envs.libraries import Described, replace_params
 from proximo.envs.tasks.boards import BLUE, GRAY, GREEN, PALE, PAPER, RED, board
 from proximo.spaces import Box, Discrete
 

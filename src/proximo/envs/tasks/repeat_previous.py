@@ -8,8 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, Key
 
-from proximo.envs.base import Described
-from proximo.envs.libraries import replace_params
+from proximo.envs.libraries import Described, replace_params
 from proximo.envs.tasks.boards import AMBER, GREEN, PALE, PAPER, RED, TINTS, board
 from proximo.errors import ConfigError
 from proximo.spaces import Discrete
