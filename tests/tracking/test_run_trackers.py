@@ -91,7 +91,7 @@ def test_unknown_tracker_raises(track, sentence):
 def test_an_error_of_proximo_in_an_imported_module_keeps_its_cause(tmp_path, monkeypatch):
     (tmp_path / "raising_tracker.py").write_text("from proximo.errors import EnvError\nraise EnvError('no screen')")
     monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(ConfigError, match=r"track: no screen") as caught:
+    with pytest.raises(ConfigError, match=r"'raising_tracker:Tracker': no screen") as caught:
         check_trackers("raising_tracker:Tracker")
     assert isinstance(caught.value.__cause__, EnvError)
 
