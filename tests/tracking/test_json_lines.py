@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from proximo.errors import CheckpointError
-from proximo.tracking.json_lines import read_rows, truncate_after
-from proximo.tracking.run_trackers import RunTrackers
+from proximo.tracking.run_trackers import RunTrackers, read_rows, truncate_after
 from proximo.tracking.tracker import TrackedRun
 
 

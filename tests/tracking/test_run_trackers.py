@@ -15,10 +15,10 @@ from test_tensorboard import events
 from commands import SMALL, copied, rows, trained
 from proximo.cli import main
 from proximo.errors import ConfigError, EnvError
+from proximo.threads import together
 from proximo.tracking import run_trackers
 from proximo.tracking.histograms import Histogram
-from proximo.tracking.json_lines import read_rows
-from proximo.tracking.run_trackers import RunTrackers, check_trackers
+from proximo.tracking.run_trackers import RunTrackers, check_trackers, read_rows
 from proximo.tracking.tracker import TrackedRun, Tracker
 
 TOTAL = SMALL["total_steps"]
@@ -148,9 +148,7 @@ def test_trackers_that_never_return_are_abandoned_together(tmp_path):
     started = time.monotonic()
     for trackers in seeds:
         trackers.patience = 0.4
-        trackers.end()
-    for trackers in seeds:
-        trackers.close()
+    together(*(trackers.close for trackers in seeds))
     assert time.monotonic() - started < 1.1
     assert told == 3 * [
         "custom_trackers:Stuck has not written everything within 0 s: the last rows may be missing in custom_trackers:Stuck."

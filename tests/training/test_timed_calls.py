@@ -5,8 +5,7 @@ import types
 import numpy as np
 import pytest
 
-from proximo.training import timed_calls
-from proximo.training.timed_calls import Snapshot, TimedCalls
+from proximo.training.backend import Snapshot, TimedCalls
 
 
 class Clock:
@@ -25,7 +24,7 @@ class Clock:
 
 def timed(monkeypatch, seconds, max_updates=None):
     clock = Clock(seconds)
-    monkeypatch.setattr(timed_calls, "time", clock)
+    monkeypatch.setattr("proximo.training.backend.time", clock)
     config = types.SimpleNamespace(batch_size=8, updates_per_call=50)
     backend = types.SimpleNamespace(advance=clock.advance, config=config)
     return clock, TimedCalls(backend, lambda function, *arguments: function(*arguments), max_updates)

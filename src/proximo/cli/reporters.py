@@ -6,7 +6,7 @@ import importlib.util
 import os
 import statistics
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,8 +17,6 @@ from proximo.tracking.displays import TerminalBar, console_on, draws_in_place
 from proximo.tracking.progress import DisplayReporter, TrainingProgress, amount, duration, number
 
 Kind = TypeVar("Kind", bound=DisplayReporter)
-SHOWN_ELSEWHERE = {"id", "seed", "seeds", "name", "runs_dir"}
-"""Settings that other rows of the banner show."""
 
 
 @contextlib.contextmanager
@@ -53,10 +51,10 @@ class TrainingReporter(TrainingProgress):
         """``path`` relative to the folder in which the command was started."""
         return path.relative_to(self._home) if path.is_relative_to(self._home) else path
 
-    def started(self, config: Config, run_dirs: list[Path], summary: dict[str, Any]) -> None:
+    def started(self, config: Config, run_dirs: list[Path], summary: dict[str, str]) -> None:
         self.config = config
         self.where = self._from_home(run_dirs[0] if len(run_dirs) == 1 else run_dirs[0].parent)
-        self.rows(banner(config, len(run_dirs), summary) | {"run": str(self.where)})
+        self.rows(summary | {"run": str(self.where)})
         super().started(config, run_dirs, summary)
 
     def compiled(self, how: str) -> None:
@@ -79,38 +77,6 @@ class TrainingReporter(TrainingProgress):
             self.line(mean)
         following = _next_commands(self.config, self.where, self._from_home(results[0].run_dir))
         self.line("\n".join(f"{'' if i else 'Next:':<7}{line}" for i, line in enumerate(following)))
-
-
-def banner(config: Config, seeds: int, summary: dict[str, Any]) -> dict[str, str]:
-    """What is trained, by the names of the rows."""
-    ppo, total = config.ppo, config.total_updates * config.batch_size
-    named = f", {seeds} seeds ({summary['seeds']})" if seeds > 1 else f", seed {config.run.seed}"
-    resumed = f", resumed at step {summary['resumed_at']:,}" if "resumed_at" in summary else ""
-    rounded = f" (of {ppo.total_steps:,} requested: only whole updates)" if ppo.total_steps != total else ""
-    return {
-        "environment": f"{config.env.id}: {summary['observation']} → {summary['action']}",
-        "based on": config.started_from,
-        "given": _shown(config.given),
-        "network": f"{summary['network']}: {summary['parameters']:,} parameters",
-        "batch": summary["batch"],
-        "training": f"{total:,} steps{rounded} in {amount(summary['updates'], 'update')}{named}{resumed}",
-        "settings": f"learning rate {ppo.learning_rate}, γ {ppo.gamma:g}, λ {ppo.gae_lambda:g}, clip {ppo.clip_eps}, "
-        f"entropy {ppo.ent_coef}",
-        "preprocessed": summary["preprocessed"],
-        "normalized": summary["normalized"],
-        "device": summary["device"],
-        "in JAX": f"{summary['twin']} is the same task, stepped on the device" if summary.get("twin") else "",
-    }
-
-
-def _shown(settings: Mapping[str, Any]) -> str:
-    """Settings and their values for the banner."""
-
-    def word(value: Any) -> str:
-        is_code = not isinstance(value, str | int | float | tuple | list | dict)
-        return getattr(value, "__qualname__", type(value).__name__) if is_code else text_of(value) or "none"
-
-    return ", ".join(f"{name} {word(value)}" for name, value in settings.items() if name not in SHOWN_ELSEWHERE)
 
 
 def _outcome(result: Any) -> str:

@@ -50,8 +50,8 @@ def make_parser() -> Parser:
 def run(options: Options) -> int:
     resumes, settings = options.resume is not None, options.settings
     if resumes:
-        usual = vars(make_parser().parse_args([]))
-        changed = (name for name, value in vars(options).items() if name not in WITH_RESUME and value != usual[name])
+        default = make_parser().get_default
+        changed = (name for name, value in vars(options).items() if name not in WITH_RESUME and value != default(name))
         if given := [name if name == "env" else f"--{name.removeprefix('setting_').replace('_', '-')}" for name in changed]:
             what = f"only --trials and --seconds can change, not {', '.join(given)}"
             raise UsageError(f"--resume continues a study with its settings: {what}.")
@@ -61,8 +61,8 @@ def run(options: Options) -> int:
     check_optuna("`proximo tune`")
     from proximo.cli.reporters import open_reporter
     from proximo.settings import make_config
+    from proximo.tracking.progress import StudyProgress
     from proximo.tuning.plan import make_plan
-    from proximo.tuning.progress import StudyProgress
     from proximo.tuning.space import as_mapping
 
     with open_reporter(StudyProgress, options.quiet, options.json) as reporter, quiet_stdout(options.json):

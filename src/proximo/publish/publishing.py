@@ -28,8 +28,8 @@ from proximo.storage.checkpoint import CONFIG, encode
 from proximo.storage.named_folders import seed_run_dirs
 from proximo.storage.run_directory import COMMAND, METRICS, SYSTEM
 from proximo.storage.system_info import EXACT_VARIABLES
-from proximo.tracking.json_lines import truncate_after
 from proximo.tracking.progress import amount
+from proximo.tracking.run_trackers import truncate_after
 
 EPISODES = 100
 CLIP_STEPS = 1000

@@ -14,7 +14,7 @@ from proximo.storage.named_folders import seed_run_dirs
 from proximo.storage.run_directory import FAILURE, METRICS, STOPPED, read_config
 from proximo.storage.run_lock import in_use
 from proximo.storage.run_lookup import find_run
-from proximo.tracking.json_lines import read_rows
+from proximo.tracking.run_trackers import read_rows
 
 EVALUATION, TRAINING, SUCCESS = "eval/return_mean", "rollout/return_mean", "eval/success_rate"
 

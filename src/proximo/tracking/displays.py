@@ -1,4 +1,4 @@
-"""Where progress is shown: a console whose write errors do not end the work, and bars."""
+"""Where progress is shown: a console whose write errors do not end the work, bars, and the cells of a notebook."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from rich.table import Table
 from rich.text import Text
 
 from proximo.errors import discard_output
-from proximo.notebook import display
 
 if TYPE_CHECKING:
     from proximo.tracking.progress import DisplayReporter
@@ -30,6 +29,18 @@ def draws_in_place(stream: TextIO | None) -> bool:
     if stream is None or not stream.isatty() or os.environ.get("TERM") in ("dumb", "unknown"):
         return False
     return all(os.environ.get(name, "").lower() in ("", "0", "false") for name in NO_SCREEN)
+
+
+def in_notebook() -> bool:
+    """Whether this process is the kernel of a notebook, which displays HTML."""
+    return Console().is_jupyter
+
+
+def display(content: dict[str, str]) -> Any:
+    """Show text by MIME type below the current cell. ``update(content, raw=True)`` of the result replaces it."""
+    from IPython.display import display as display_below  # pyright: ignore[reportMissingImports]
+
+    return display_below(content, raw=True, display_id=True)
 
 
 def console_on(stream: TextIO | None, warn: Callable[[str], None]) -> Console:

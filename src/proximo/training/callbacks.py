@@ -43,8 +43,7 @@ from proximo.serialization import jsonable, read_json
 from proximo.signatures import is_integer
 from proximo.storage.save_run import save_run
 from proximo.tracking.metrics_window import MetricsWindow
-from proximo.training.backend import Backend, copy_of
-from proximo.training.timed_calls import Snapshot
+from proximo.training.backend import Backend, Snapshot, copy_of
 
 HOOKS = ("on_start", "on_update", "on_evaluation", "on_end")
 
@@ -135,29 +134,8 @@ def callbacks_of_seeds(callbacks: Sequence[Any], config: Config, seeds: int = 1)
         raise ConfigError(f"callbacks = {type(callbacks).__name__}: expected a list, for example [EarlyStopping(at=475)].")
     for callback in callbacks:
         name = callback.__name__ if isinstance(callback, type) else type(callback).__name__
-        hooks = [hook for hook in HOOKS if _has(callback, hook)]
-        if not hooks:
-            hints = [near for method in dir(callback) if method.startswith("on") and (near := nearest(method, HOOKS))]
-            raise ConfigError(f"callbacks: {name} has none of {', '.join(HOOKS)}{hints[0] if hints else ''}.")
-        if isinstance(callback, type):
-            raise ConfigError(f"callbacks: {name} is a class: expected an object, for example {name}().")
-        if not config.run.eval_episodes and "on_evaluation" in hooks and "on_update" not in hooks:
-            raise ConfigError(f"callbacks: {name} needs evaluations, but eval_episodes = 0: set eval_episodes to 1 or more.")
-        for hook in hooks:
-            try:
-                inspect.signature(getattr(callback, hook)).bind(None)
-            except TypeError as error:
-                argument = "result" if hook == "on_evaluation" else "info"
-                raise ConfigError(f"callbacks: {name}.{hook} is called as {hook}({argument}): {error}.") from None
-            except ValueError:  # a function in C, which may have no signature
-                pass
-            if inspect.iscoroutinefunction(getattr(callback, hook)):
-                raise ConfigError(
-                    f"callbacks: {name}.{hook} is asynchronous, so a call would do nothing: define it without async."
-                )
-        every = getattr(callback, "every", 1)
-        if not is_integer(every) or every < 1:
-            raise ConfigError(f"callbacks: {name}.every = {every!r}: expected a number of updates, 1 or more.")
+        if problem := _problem(callback, name, config):
+            raise ConfigError(f"callbacks: {name}{problem}.")
     try:
         return [SeedCallbacks(callbacks if seeds == 1 else map(copy.deepcopy, callbacks)) for _ in range(seeds)]
     except Exception as error:
@@ -165,6 +143,27 @@ def callbacks_of_seeds(callbacks: Sequence[Any], config: Config, seeds: int = 1)
             f"callbacks: each of several seeds has a copy of each callback, which failed ({type(error).__name__}: {error}): leave out of "
             "their attributes what cannot be copied, such as open files and locks, or train each seed alone."
         ) from error
+
+
+def _problem(callback: Any, name: str, config: Config) -> str:
+    """What is wrong with a callback; empty: nothing."""
+    hooks = {hook: getattr(callback, hook) for hook in HOOKS if _has(callback, hook)}
+    if not hooks:
+        hints = [near for method in dir(callback) if method.startswith("on") and (near := nearest(method, HOOKS))]
+        return f" has none of {', '.join(HOOKS)}{hints[0] if hints else ''}"
+    if isinstance(callback, type):
+        return f" is a class: expected an object, for example {name}()"
+    if not config.run.eval_episodes and "on_evaluation" in hooks and "on_update" not in hooks:
+        return " needs evaluations, but eval_episodes = 0: set eval_episodes to 1 or more"
+    for hook, method in hooks.items():
+        try:
+            inspect.signature(method).bind(None)
+        except TypeError as error:
+            return f".{hook} is called as {hook}({'result' if hook == 'on_evaluation' else 'info'}): {error}"
+        except ValueError:  # a function in C, which may have no signature
+            pass
+    every = getattr(callback, "every", 1)
+    return "" if is_integer(every) and every >= 1 else f".every = {every!r}: expected a number of updates, 1 or more"
 
 
 def _has(callback: Any, hook: str) -> bool:
@@ -220,11 +219,8 @@ class SeedCallbacks:
             then, now = (", ".join(listed) or "none" for listed in (saved_names, names))
             return f"the callbacks were {then} and are now {now}, so their saved state is not loaded."
         for callback, entry in zip(self.objects, saved, strict=True):
-            if entry["state"] is None:
-                continue
-            if not hasattr(callback, "load_state_dict"):
-                raise ConfigError(f"callbacks: {entry['name']} has state_dict, but no load_state_dict, which a resume needs.")
-            callback.load_state_dict(entry["state"])
+            if entry["state"] is not None:
+                callback.load_state_dict(entry["state"])
         return None
 
 

@@ -20,10 +20,10 @@ from proximo.rendering.players import Player, make_player
 from proximo.rendering.video import gif_of, recording, videos
 from proximo.threads import in_thread
 from proximo.tracking.tracker import CLIP, Clip, Tracker
+from proximo.training.backend import Snapshot
 from proximo.training.events import Event, interval
 from proximo.training.interrupts import together
 from proximo.training.seed_run import SeedRun
-from proximo.training.timed_calls import Snapshot
 
 if TYPE_CHECKING:
     from proximo.training.loop import Training
@@ -51,7 +51,8 @@ class Clips(Event):
                 raise no_renderer(self.training.config.env.id)
 
     def on_update(self, now: Snapshot) -> None:
-        together(self.training.peers, "a clip", self._record_all, now)
+        if self.is_due(now.update):
+            together(self.training.peers, "a clip", self._record_all, now)
 
     def close(self) -> None:
         with self._warning(), contextlib.ExitStack() as stack:

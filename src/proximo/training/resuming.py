@@ -24,11 +24,11 @@ from proximo.storage import checkpoint, run_directory, run_lookup
 from proximo.storage.named_folders import seed_run_dirs
 from proximo.storage.run_directory import FAILURE, HISTOGRAMS, METRICS, STOPPED
 from proximo.storage.save_run import finish
-from proximo.tracking.json_lines import truncate_after
 from proximo.tracking.reporter import Reporter
+from proximo.tracking.run_trackers import truncate_after
 from proximo.training import clips
 from proximo.training.backend import Backend
-from proximo.training.non_finite import NON_FINITE
+from proximo.training.events import NON_FINITE
 from proximo.training.seed_run import SeedRun
 from proximo.types import TrainState
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from proximo.errors import CheckpointError, ProximoError
 from proximo.threads import in_thread
+from proximo.training.backend import Snapshot
 from proximo.training.events import Event, interval
-from proximo.training.timed_calls import Snapshot
 
 if TYPE_CHECKING:
     from proximo.training.loop import Training
@@ -34,12 +34,9 @@ class Saver(Event):
     def _evaluations(self) -> list[Any]:
         return [seed_run.last_evaluation for seed_run in self.seed_runs]
 
-    def is_due(self, update: int) -> bool:
-        return True
-
     def on_update(self, now: Snapshot) -> None:
         self.finish()  # after evaluation and callbacks, which a resume would not make up for
-        if super().is_due(now.update) or any(run.is_best_at(now.step) for run in self.training.active()):
+        if self.is_due(now.update) or any(run.is_best_at(now.step) for run in self.training.active()):
             self.save(now)
 
     def on_end(self, now: Snapshot) -> None:
