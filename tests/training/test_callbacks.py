@@ -139,21 +139,6 @@ def test_evaluation_of_nan_is_never_the_best(tmp_path, nan_evaluations):
     assert longer.best["return_mean"] >= best
 
 
-@pytest.mark.parametrize(("hook", "at"), [("update", 7 * BATCH), ("evaluation", 8 * BATCH)])
-def test_callback_stops_a_training_which_can_be_resumed(tmp_path, plain, hook, at):
-    stop = Recorder(stops=hook, at=5 * BATCH + 1 if hook == "evaluation" else at)
-    [result] = trained(tmp_path, stop)
-    assert result.stopped
-    assert checkpoint.steps(result.run_dir / "checkpoints")[-1] == at
-    assert stop.calls[-1][0] == "end"
-    assert stop.calls[-1][1].step == at
-    stopped = read_run(result.run_dir)
-    assert (stopped.status, stopped.why) == ("stopped", f"A callback has stopped the training at step {at}.")
-    proximo.resume(result.run_dir)
-    assert read_run(result.run_dir).status == "finished"
-    assert final_state(result.run_dir) == final_state(plain)
-
-
 @pytest.mark.parametrize("mode", ["vmap", "serial"])
 def test_each_seed_has_its_own_callbacks_and_stops_alone(tmp_path, mode):
     class StopSeed(Recorder):
@@ -201,18 +186,27 @@ class Counter:
         self.count = state["count"]
 
 
-@pytest.mark.parametrize("boundary", [4, 6])
-def test_state_of_callbacks_is_saved_at_its_boundary_and_restored_by_resume(tmp_path, boundary):
-    """Also if an evaluation and a checkpoint are due there: neither is repeated or lost."""
-    [result] = trained(tmp_path, Counter(), Recorder(stops="update", at=boundary * BATCH))
-    info = checkpoint.load(result.run_dir / "checkpoints" / str(boundary * BATCH)).info
-    assert info["callbacks"][0] == {"name": "Counter", "state": {"count": boundary}}
+@pytest.mark.parametrize(("hook", "update"), [("update", 6), ("evaluation", 8)])
+def test_callback_stops_a_training_which_resumes_with_the_state_of_its_callbacks(tmp_path, plain, hook, update):
+    """Also where an evaluation and a checkpoint are due: neither is repeated or lost."""
+    stop, at = Recorder(stops=hook, at=update * BATCH - 3), update * BATCH
+    [result] = trained(tmp_path, Counter(), stop)
+    assert result.stopped
+    assert last_step(result) == at
+    assert (stop.calls[-1][0], stop.calls[-1][1].step) == ("end", at)
+    assert checkpoint.load(result.run_dir / "checkpoints" / str(at)).info["callbacks"][0] == {
+        "name": "Counter",
+        "state": {"count": update},
+    }
+    stopped = read_run(result.run_dir)
+    assert (stopped.status, stopped.why) == ("stopped", f"A callback has stopped the training at step {at}.")
     other = copied(result.run_dir, tmp_path / "other")
     counter, recorder = Counter(), Recorder()
     proximo.resume(result.run_dir, callbacks=[counter, recorder])
-    assert counter.restored == {"count": boundary}
-    assert counter.count == UPDATES
-    assert recorder.calls[0][1].step == boundary * BATCH
+    assert (counter.restored, counter.count) == ({"count": update}, UPDATES)
+    assert recorder.calls[0][1].step == at
+    assert read_run(result.run_dir).status == "finished"
+    assert final_state(result.run_dir) == final_state(plain)
     warning = "the callbacks were Counter, Recorder and are now Counter, so their saved state is not loaded"
     with pytest.warns(UserWarning, match=warning):
         proximo.resume(other, callbacks=[Counter()])

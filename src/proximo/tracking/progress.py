@@ -206,7 +206,6 @@ class StudyProgress(DisplayReporter):
     """Shows what is searched, a line for each finished trial, and how far the trials in training are."""
 
     total = over = 0
-    _what = ""
 
     def study_started(self, folder: Path, plan: Any, trials: list[Any], shaping: set[str]) -> None:
         self.total, self.over = plan.trials, len(trials)
@@ -227,11 +226,12 @@ class StudyProgress(DisplayReporter):
 
     def trials_started(self, what: str) -> None:
         self.line(what)
-        self._what, self.share = what.partition(" (")[0], None  # a bar has no room for the settings
+        self._what = what.partition(" (")[0]  # a bar has no room for the settings
+        self.activity, self.figures, self.share = f"{self._what}: compiling…", "", None
         self.update()
 
     def trials_advanced(self, share: float) -> None:
-        self.share = share
+        self.activity, self.figures, self.share = self._what, f"{share:.0%}", share
         self.update()
 
     def trial_finished(self, trial: Any, best: Any, seconds_left: float) -> None:
@@ -243,14 +243,6 @@ class StudyProgress(DisplayReporter):
 
     def stopping(self) -> None:
         self.line("stopping: --resume restarts the trials in training (press Ctrl-C again to stop at once)")
-
-    @property
-    def activity(self) -> str:
-        return self._what if self.share is not None or not self._what else f"{self._what}: compiling…"
-
-    @property
-    def figures(self) -> str:
-        return "" if self.share is None else f"{self.share:.0%}"
 
 
 @contextlib.contextmanager

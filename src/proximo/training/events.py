@@ -113,13 +113,10 @@ class Histograms(Event):
         self.every, self._seen = training.config.histograms_every, None
 
     def next_after(self, update: int) -> float:
-        return update + 1 if self._inspects_after(update) else super().next_after(update + 1) - 1
-
-    def _inspects_after(self, update: int) -> bool:
-        return bool(self.every) and (update + 1) % self.every == 0
+        return max(super().next_after(update) - 1, update + 1)
 
     def before_call(self, now: Snapshot) -> None:
-        if self._inspects_after(now.update):
+        if super().next_after(now.update) == now.update + 1:
             self._seen = self.training.shared_call(self.backend.inspect_before, now.state)
 
     def on_update(self, now: Snapshot) -> None:
@@ -135,14 +132,9 @@ class Histograms(Event):
 class Images(Event):
     """Shows the trackers of a new training one observation of each seed, where observations are images."""
 
-    _is_new = False
-
-    def on_start(self, now: Snapshot) -> None:
-        self._is_new = not now.update and reads_images(now.state.learner.policy)
-
     def on_update(self, now: Snapshot) -> None:
-        is_new, self._is_new = self._is_new, False
-        for seed_run in self.training.active() if is_new else ():
+        is_first_call = now.update == self.training.timed_calls.last_updates
+        for seed_run in self.training.active() if is_first_call and reads_images(now.state.learner.policy) else ():
             state = self.backend.seed_state(now.state, seed_run.index)
             observation = self.backend.observation(state)
             images = {} if observation is None else observation_images(state.learner.policy, observation)
