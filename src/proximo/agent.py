@@ -51,8 +51,7 @@ from proximo.signatures import is_number
 from proximo.storage import run_directory, run_lookup
 from proximo.storage.run_directory import METRICS
 from proximo.storage.save_run import save_run
-from proximo.tracking.displays import display, in_notebook
-from proximo.tracking.progress import showing_progress
+from proximo.tracking.progress import display, in_notebook, showing_progress
 from proximo.tracking.reporter import Reporter
 from proximo.tracking.run_trackers import read_rows
 from proximo.training.backend import Backend, EvaluatedOn, copy_of

@@ -71,17 +71,21 @@ def test_error_message_is_colored_only_if_requested(environment, colored, monkey
     assert capsys.readouterr().err.startswith("\x1b[31mproximo:\x1b[0m Unknown" if colored else "proximo: Unknown")
 
 
-def test_help_and_mistakes_do_not_wait_for_jax():
+def test_completion_help_and_mistakes_do_not_wait_for_slow_libraries():
     program = """if True:
         import contextlib, sys
         from proximo.cli import VERBS, main
+        main(["__complete", "environments", "C"])
+        main(["__complete", "runs", ""])
+        slow = {"jax", "numpy", "gymnasium", "rich", "shtab", "proximo.training"} & set(sys.modules)
         for verb in VERBS:
             with contextlib.suppress(SystemExit):
                 main([verb, "--help"])
         main(["train", "x", "--gama", "1"])
-        sys.exit("jax" in sys.modules)"""
+        sys.exit("jax" in sys.modules or bool(slow))"""
     ended = in_folder(Path.cwd(), sys.executable, "-c", program)
     assert (ended.returncode, ended.stderr) == (0, "proximo: Unknown setting 'gama' (did you mean 'gamma'?).\n")
+    assert "CartPole-v1" in ended.stdout
 
 
 def in_disguise(folder):

@@ -1,5 +1,6 @@
 """Check whether this machine is ready for training."""
 
+import contextlib
 import os
 import time
 from collections.abc import Iterator
@@ -55,12 +56,10 @@ def _machine() -> Iterator[Check]:
     hint = "" if is_safe else f": JAX may hang with fewer than {SAFE_THREADS}: set {REMEDY_VARIABLE}={SAFE_THREADS}"
     yield "threads", is_safe, f"the CPU runtime has {threads()} threads{hint}", {}
 
-    folder = Path(jax.config.values["jax_compilation_cache_dir"] or "")
-    try:
+    folder, size, is_usable = Path(jax.config.values["jax_compilation_cache_dir"] or ""), 0, False
+    with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-        size, is_usable = sum(f.stat().st_size for f in folder.glob("*") if f.is_file()), os.access(folder, os.W_OK)
-    except OSError:
-        size, is_usable = 0, False
+        size, is_usable = sum(f.stat().st_size for f in folder.iterdir()), os.access(folder, os.W_OK)
     found = f", {size / 2**20:.0f} MiB" if is_usable else f" cannot be written to: set {CACHE_VARIABLE}"
     yield "compilation cache", is_usable, f"{folder}{found}", {}
 

@@ -47,8 +47,7 @@ def run(options: Options) -> int:
         """Pass a signal on to all processes, which agree on the step at which they stop."""
         passed_on.append(number)
         for process in processes:
-            if process.poll() is None:
-                process.send_signal(number)
+            process.send_signal(number)  # does nothing to one that has ended
 
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]

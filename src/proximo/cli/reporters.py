@@ -13,8 +13,16 @@ from typing import Any, TypeVar
 from proximo.cli import print_warnings
 from proximo.config import Config, text_of
 from proximo.errors import command, discard_output
-from proximo.tracking.displays import TerminalBar, console_on, draws_in_place
-from proximo.tracking.progress import DisplayReporter, TrainingProgress, amount, duration, number
+from proximo.tracking.progress import (
+    DisplayReporter,
+    TerminalBar,
+    TrainingProgress,
+    amount,
+    console_on,
+    draws_in_place,
+    duration,
+    number,
+)
 
 Kind = TypeVar("Kind", bound=DisplayReporter)
 

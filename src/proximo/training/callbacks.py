@@ -29,7 +29,7 @@ from __future__ import annotations
 import copy
 import inspect
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -186,17 +186,15 @@ class SeedCallbacks:
         for _, window in self._updated:
             window.add(metrics)
 
-    def update(self, update: int, info: Callable[[dict[str, Any]], Info]) -> bool:
-        """Call ``on_update`` where it is due, and return whether any callback asks to stop."""
-        stop = False
+    def updated(self, update: int) -> Iterator[tuple[Any, dict[str, Any]]]:
+        """The callbacks whose ``on_update`` is due, and the metrics since its last call."""
         for callback, window in self._updated:
             if len(window) and update % getattr(callback, "every", 1) == 0:
-                stop |= _asks_to_stop(callback, "on_update", info(jsonable(window.merge())))
-        return stop
+                yield callback, jsonable(window.merge())
 
     def call(self, hook: str, info: Info) -> bool:
         """Call another hook of all callbacks, and return whether any asks to stop."""
-        return any([_asks_to_stop(callback, hook, info) for callback in self.objects if _has(callback, hook)])
+        return any([asks_to_stop(callback, hook, info) for callback in self.objects if _has(callback, hook)])
 
     def state(self) -> list[dict[str, Any]]:
         """Name and state of each callback. Raises ``ConfigError`` for a state that is not JSON."""
@@ -224,7 +222,7 @@ class SeedCallbacks:
         return None
 
 
-def _asks_to_stop(callback: Any, hook: str, info: Info) -> bool:
+def asks_to_stop(callback: Any, hook: str, info: Info) -> bool:
     """Call a hook, and return whether it asks to stop. Raises ``ConfigError`` for another result."""
     result = getattr(callback, hook)(info)
     if result is None or hook not in ("on_update", "on_evaluation"):

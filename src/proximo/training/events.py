@@ -21,7 +21,7 @@ from proximo.networks import ActorCritic
 from proximo.rendering.pictures import observation_images, reads_images
 from proximo.tracking.tracker import Image
 from proximo.training.backend import Snapshot
-from proximo.training.callbacks import Evaluation, Info
+from proximo.training.callbacks import Evaluation, Info, asks_to_stop
 from proximo.training.interrupts import together
 from proximo.training.seed_run import SeedRun
 
@@ -242,7 +242,9 @@ class UserCallbacks(Event):
         if summary.pop("step", None) == now.step:
             fields = {"return_mean": summary["return_mean"], "summary": summary, "is_best": seed_run.is_best_at(now.step)}
             stops = seed_run.callbacks.call("on_evaluation", self._info(now, seed_run, Evaluation, **fields))
-        return seed_run.callbacks.update(now.update, lambda metrics: self._info(now, seed_run, metrics=metrics)) or stops
+        for callback, metrics in seed_run.callbacks.updated(now.update):
+            stops |= asks_to_stop(callback, "on_update", self._info(now, seed_run, metrics=metrics))
+        return stops
 
     def _info(self, now: Snapshot, seed_run: SeedRun, kind: type[Info] = Info, **fields: Any) -> Any:
         config, total = seed_run.config, self.training.total * self.training.config.batch_size
