@@ -249,7 +249,8 @@ def test_a_hook_may_be_a_function_in_c_and_every_may_change():
     [callbacks] = callbacks_of_seeds([callback], proximo.Config())
     for update in range(1, 13):
         callbacks.add({"rollout/episodes": np.zeros(1)})
-        callbacks.update(update, lambda metrics, update=update: update)
+        for due, _ in callbacks.updated(update):
+            due.on_update(update)
         callback.every = 2 if update < 6 else 3
     assert list(calls) == [2, 4, 6, 9, 12]
     assert callbacks.intervals == [3]

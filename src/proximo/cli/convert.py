@@ -27,7 +27,7 @@ def run(options: Options) -> int:
     from proximo.convert import convert
 
     source, out = options.source, options.out
-    if out is not None and out.exists() and os.path.exists(source) and out.samefile(source):
+    if out is not None and os.path.exists(out) and os.path.exists(source) and out.samefile(source):
         raise UsageError(f"--out {out} is the file that is converted: choose another name.")
     converted = convert(source, options.env)
     print(printable(converted.report), file=sys.stderr)

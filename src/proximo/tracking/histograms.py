@@ -34,7 +34,7 @@ class Histogram:
         """Count ``values`` of any shape: in one bin for each integer of a range below 256, else in 64 bins. None if no value is
         finite."""
         flat = values.reshape(-1)
-        flat = flat[:: -(-len(flat) // MAX_VALUES) | 1] if len(flat) > MAX_VALUES else flat
+        flat = flat[:: -(-len(flat) // MAX_VALUES) | 1]
         x = flat.astype(np.float64)
         x = x[np.isfinite(x)]
         if not len(x):
