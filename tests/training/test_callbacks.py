@@ -7,6 +7,7 @@ import itertools
 import json
 import re
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 
 import jax
@@ -266,37 +267,31 @@ class Locked(Recorder):
         self.lock = threading.Lock()
 
 
-@pytest.mark.parametrize(
-    ("callbacks", "settings", "message"),
-    [
-        (EarlyStopping(at=4), {}, "callbacks = EarlyStopping: expected a list, for example [EarlyStopping(at=475)]."),
-        (None, {}, "callbacks = NoneType: expected a list"),
-        ([object()], {}, "object has none of on_start, on_update, on_evaluation, on_end"),
-        ([Recorder], {}, "Recorder is a class: expected an object, for example Recorder()"),
-        ([Typo()], {}, "(did you mean 'on_update'?)"),
-        ([Recorder(every=0)], {}, "Recorder.every = 0: expected a number of updates, 1 or more"),
-        ([EarlyStopping(at=4)], {"eval_episodes": 0}, "EarlyStopping needs evaluations, but eval_episodes = 0"),
-        ([SimpleNamespace(on_update=lambda: None)], {}, "SimpleNamespace.on_update is called as on_update(info): too many"),
-        ([Locked()], {"seeds": 2}, "which failed (TypeError: cannot pickle '_thread.lock' object): leave out"),
-    ],
-)
-def test_invalid_callbacks_raise_one_sentence(tmp_path, callbacks, settings, message):
-    with pytest.raises(ConfigError, match=re.escape(message)):
-        proximo.train(ENV, callbacks=callbacks, runs_dir=str(tmp_path), **{**SETTINGS, **settings})
-    assert not list(tmp_path.iterdir())
+def refused(callbacks, **settings):
+    return lambda: trained(Path("runs"), *callbacks, **settings)
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
+        (
+            lambda: proximo.train(ENV, callbacks=None),
+            "callbacks = NoneType: expected a list, for example [EarlyStopping(at=475)].",
+        ),
+        (refused([object()]), "object has none of on_start, on_update, on_evaluation, on_end"),
+        (refused([Recorder]), "Recorder is a class: expected an object, for example Recorder()"),
+        (refused([Typo()]), "(did you mean 'on_update'?)"),
+        (refused([Recorder(every=0)]), "Recorder.every = 0: expected a number of updates, 1 or more"),
+        (refused([EarlyStopping(at=4)], eval_episodes=0), "EarlyStopping needs evaluations, but eval_episodes = 0"),
+        (refused([SimpleNamespace(on_update=lambda: None)]), "SimpleNamespace.on_update is called as on_update(info): too many"),
+        (refused([Locked()], seeds=2), "which failed (TypeError: cannot pickle '_thread.lock' object): leave out"),
         (EarlyStopping, "EarlyStopping: expected at (a mean return to stop at) or patience"),
         (lambda: EarlyStopping(patience=0), "patience = 0: expected a whole number of 1"),
         (lambda: EarlyStopping(at=1, min_delta="0"), "EarlyStopping: min_delta = '0': expected a number, 0 or more"),
         (lambda: EarlyStopping(at=1, min_delta=-1), "EarlyStopping: min_delta = -1: expected a number, 0 or more"),
-        (lambda: EarlyStopping(at=1, min_delta=None), "EarlyStopping: min_delta = None: expected a number, 0 or more"),
         (lambda: EarlyStopping(at=False), "EarlyStopping: at = False: expected a number"),
         (lambda: EarlyStopping(at=float("nan")), "EarlyStopping: at = nan: expected a number"),
-        (lambda: BestModel("."), "folder = '.': expected the path of a folder, not the working folder"),
+        (lambda: Checkpoints("."), "folder = '.': expected the path of a folder, not the working folder"),
         (lambda: Video("videos", max_steps=0), "max_steps = 0: expected a whole number of 1"),
         (
             lambda: SeedCallbacks([SimpleNamespace(state_dict=lambda: {"count": np.float32(1)})]).state(),
@@ -304,9 +299,11 @@ def test_invalid_callbacks_raise_one_sentence(tmp_path, callbacks, settings, mes
         ),
     ],
 )
-def test_arguments_and_states_of_callbacks_that_do_not_fit_raise(make, message):
+def test_callbacks_arguments_and_states_that_do_not_fit_raise_before_a_run_is_made(tmp_path, monkeypatch, make, message):
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=re.escape(message)):
         make()
+    assert not list(tmp_path.iterdir())
 
 
 def evaluation(return_mean, step=0):

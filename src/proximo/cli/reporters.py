@@ -50,10 +50,7 @@ def open_reporter(kind: type[Kind], quiet: bool = False, as_json: bool = False) 
 class TrainingReporter(TrainingProgress):
     """Also prints the settings and the result."""
 
-    def __init__(self, *arguments: Any, **options: Any):
-        super().__init__(*arguments, **options)
-        self._home = Path.cwd()  # now, because an environment may change the working folder
-        self._how = ""
+    _how = ""
 
     def _from_home(self, path: Path) -> Path:
         """``path`` relative to the folder in which the command was started."""
@@ -73,7 +70,7 @@ class TrainingReporter(TrainingProgress):
 
     def finished(self, results: list[Any]) -> None:
         super().finished(results)
-        if not results or any(r.interrupted for r in results):
+        if any(r.interrupted for r in results):
             return
         for result in results:
             run_dir, best = self._from_home(result.run_dir), result.best
@@ -115,7 +112,7 @@ def _mean_outcome(results: list[Any], seeds: int) -> str:
 def _next_commands(config: Config, where: Path, policy: Path) -> list[str]:
     """The commands for the run ``where`` and ``policy``, the run of one seed, on the evaluation environment."""
     run = config.run
-    env = ["--env", run.eval_env] if isinstance(run.eval_env, str) and run.eval_env else []
+    env = ["--env", run.eval_env] if run.eval_env else []
     env += ["--env-settings", text_of(run.eval_env_settings)] if run.eval_env_settings else []
     missing = "" if importlib.util.find_spec("tensorboard") else "   # after: pip install tensorboard"
     return [
