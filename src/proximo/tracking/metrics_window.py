@@ -25,8 +25,8 @@ class MetricsWindow:
             row = {name: float(x[i]) for name, x in metrics.items()}
             self._rows.append(row)
             self._recent += [row] if row["rollout/episodes"] else []
-        while sum(row["rollout/episodes"] for row in self._recent[1:]) >= EPISODE_WINDOW:
-            del self._recent[0]
+        counts = np.cumsum([row["rollout/episodes"] for row in reversed(self._recent)])
+        del self._recent[: -int(np.searchsorted(counts, EPISODE_WINDOW)) - 1]
 
     def recent_mean(self, name: str) -> float | None:
         """The mean of ``return_mean`` or ``length_mean`` over about the last hundred finished episodes; None before the first."""
