@@ -66,8 +66,6 @@ def _machine() -> Iterator[Check]:
 
 def _training() -> Check:
     """Train one of proximo's tasks briefly, without a run directory."""
-    import jax
-
     from proximo.envs import make_env
     from proximo.settings import make_config
     from proximo.training.backends import make_backend
@@ -78,8 +76,7 @@ def _training() -> Check:
     state = backend.prepare(lambda: backend.start([0]))
     state, _ = backend.advance(state, 1)
     started = time.monotonic()
-    state, metrics = backend.advance(state, TRIAL_UPDATES)
+    state, _ = backend.advance(state, TRIAL_UPDATES)
     speed, compiling = TRIAL_UPDATES * config.batch_size / (time.monotonic() - started), backend.compile_seconds
-    healthy = bool(jax.device_get(state.healthy)) and not metrics["bad/loss"].any()
     message = f"{speed:,.0f} steps/s on proximo:PocMemory without memory (64 environments), {compiling:.1f} s to compile"
-    return "training", healthy, message, {"steps_per_second": speed, "compile_seconds": compiling}
+    return "training", bool(state.healthy), message, {"steps_per_second": speed, "compile_seconds": compiling}

@@ -40,9 +40,9 @@ class TensorBoard(Tracker):
             self._add(step=self._first, session_log=SessionLog(status=SessionLog.START))
         if not run.settings:
             return
-        named = {name: value for group in run.settings.values() for name, value in group.items()}
-        numbers = {name: x if isinstance(x, bool | int | float) else str(x) for name, x in named.items()}
-        experiment, session, _ = hparams(numbers, dict.fromkeys(RESULTS))
+        settings = (setting for group in run.settings.values() for setting in group.items())
+        shown = {name: x if isinstance(x, bool | int | float) else str(x) for name, x in settings}
+        experiment, session, _ = hparams(shown, dict.fromkeys(RESULTS))
         lines = dump_yaml(run.settings).splitlines()
         for summary in (experiment, session, text("settings", "\n".join(f"    {line}" for line in lines))):
             self._add(step=self._first, summary=summary)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -42,7 +41,6 @@ class Clips(Event):
         self.every = 0 if training.path is None else interval(training.config.run.video_every, training.config)
         self._players: dict[int, Player] = {}
         """The environment of each seed, kept until the end: closing a renderer may break others (pygame.quit)."""
-        self._pending: concurrent.futures.Future[None] | None = None  # the clip that another thread draws
         self._is_over = False  # whether a clip has failed
 
     def on_start(self, now: Snapshot) -> None:
@@ -58,7 +56,7 @@ class Clips(Event):
         with self._warning(), contextlib.ExitStack() as stack:
             for player in self._players.values():
                 stack.callback(player.close)
-            self._finish()
+            self.finish()
 
     def _record_all(self, now: Snapshot) -> None:
         for seed_run in self.training.active() if self.training.peers.is_first and not self._is_over else ():
@@ -67,7 +65,7 @@ class Clips(Event):
     def _record(self, seed_run: SeedRun, actor_critic: ActorCritic, step: int) -> None:
         """Write the first episode of the evaluations to ``RUN/videos/<step>.mp4``."""
         with self._warning():
-            self._finish()
+            self.finish()
             seed, env = seed_run.config.run.seed, self.backend.env
             if seed not in self._players:
                 self._players[seed] = make_player(*self.backend.evaluation, seed, SELECTION_STREAM)
@@ -79,11 +77,6 @@ class Clips(Event):
                 _write(*arguments, pictures)
             else:  # from states of the environment, so another thread can draw while the training goes on
                 self._pending = in_thread(_write, *arguments, list(pictures))
-
-    def _finish(self) -> None:
-        pending, self._pending = self._pending, None
-        if pending is not None:
-            pending.result()
 
     @contextlib.contextmanager
     def _warning(self) -> Iterator[None]:

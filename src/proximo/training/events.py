@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import math
 import time
@@ -47,6 +48,8 @@ class Event:
     """A callback for all seeds of a training, which is due after every ``every`` updates (0: never) and at the end."""
 
     every = 0
+    _pending: concurrent.futures.Future[None] | None = None
+    """What another thread does for this event."""
 
     def __init__(self, training: Training):
         self.training, self.backend = training, training.backend
@@ -74,6 +77,19 @@ class Event:
 
     def close(self) -> None:
         """The training has ended in any way."""
+        self.finish()
+
+    def wait(self) -> None:
+        """Wait for the work of another thread, which may fail."""
+        if self._pending is not None:
+            concurrent.futures.wait([self._pending])
+
+    def finish(self) -> None:
+        """As ``wait``, and raise the error of this work."""
+        self.wait()  # Ctrl-C may end this, and a rescue waits again
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.result()
 
 
 def interval(steps: int, config: Config) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import time
 from collections.abc import Callable
@@ -21,14 +20,14 @@ RETRY_SECONDS, RETRY_PAUSE_SECONDS = 10.0, 0.2
 
 
 class Saver(Event):
-    """Saves the active seeds in another thread than the training: a disk needs as long as some updates."""
+    """Saves the active seeds in another thread than the training: a disk needs as long as some updates. ``finish`` raises
+    ``CheckpointError`` if a seed cannot be saved; the others are."""
 
     def __init__(self, training: Training):
         super().__init__(training)
         self.every = interval(training.config.run.checkpoint_every, training.config) or training.config.eval_updates
         self.saved_at = -1  # updates of the last checkpoint, also of a resumed one; -1 without any
         self._saved_evaluations = self._evaluations()
-        self._pending: concurrent.futures.Future[None] | None = None  # the save that another thread writes
         self._is_unwritable = False  # whether a checkpoint could not be written in ``RETRY_SECONDS``
 
     def _evaluations(self) -> list[Any]:
@@ -44,9 +43,6 @@ class Saver(Event):
             self.save(now)
         self.finish()
 
-    def close(self) -> None:
-        self.finish()
-
     def save(self, now: Snapshot) -> None:
         """Write the rows that a resumed run could not write, and save each active seed, unless this state is saved already. The
         state is copied now; ``finish`` waits for the disk. Raises ``CheckpointError`` for the save before."""
@@ -58,18 +54,6 @@ class Saver(Event):
         active, seed_state = self.training.active(), self.backend.seed_state
         writers = [run.checkpoint_writer(now.step, seed_state(now.state, run.index)) for run in active]
         self._pending = in_thread(self._write_all, [*filter(None, writers)], now.update, self._evaluations())
-
-    def wait(self) -> None:
-        """Wait until what ``save`` has begun is on the disk, or has failed."""
-        if self._pending is not None:
-            concurrent.futures.wait([self._pending])
-
-    def finish(self) -> None:
-        """As ``wait``. Raises ``CheckpointError`` if a seed cannot be saved; the others are."""
-        self.wait()  # Ctrl-C may end this, and `rescue` waits again
-        pending, self._pending = self._pending, None
-        if pending is not None:
-            pending.result()
 
     def rescue(self, last: Snapshot, failure: BaseException | None = None) -> bool:
         """Save the last good state after ``failure``, and return whether that succeeded. If not, warn."""
