@@ -109,12 +109,13 @@ def known_names(kind: str, word: str = "") -> list[str]:
     found = known_folders(Path(kind if kind == "runs" else "tune"), is_one)
     counts = Counter(path.name for path in found)
     # Shortest first: the name alone only if it is unique.
-    names = {path: [path.name, f"{path.parent.name}/{path.name}", str(path)][counts[path.name] > 1 :] for path in found}
+    all_names = {path: [path.name, "/".join(path.parts[-2:]), str(path)] for path in found}
+    names = {path: some[counts[path.name] > 1 :] for path, some in all_names.items()}
     name, at, _ = word.rpartition("@")
     if at and kind == "runs":
         run_dir = next((path for path in found if name in names[path]), Path(name))
-        steps = sorted((int(path.name) for path in run_dir.glob("checkpoints/*") if path.name.isdigit()), reverse=True)
-        return [f"{name}@{checkpoint}" for checkpoint in ("best", "last", *steps)]
+        steps = (int(path.name) for path in run_dir.glob("checkpoints/*") if path.name.isdigit())
+        return [f"{name}@{checkpoint}" for checkpoint in ("best", "last", *sorted(steps, reverse=True))]
     # The shortest name of each, until the user has typed something.
     return ["last", *(name for path in found for name in names[path][: None if word else 1])] if found else []
 

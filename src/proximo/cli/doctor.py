@@ -25,9 +25,8 @@ def run(options: Options) -> int:
 
     prepare_jax()  # before JAX starts, as for a training
     info = system_info()
-    checks = [
-        {"name": name, "ok": ok, "message": message, **figures} for name, ok, message, figures in (*_machine(), _training())
-    ]
+    found = (*_machine(), _training())
+    checks = [{"name": name, "ok": ok, "message": message, **figures} for name, ok, message, figures in found]
     healthy = all(check["ok"] for check in checks)
     if options.json:
         print_json({"healthy": healthy, "checks": checks, "system": info})

@@ -29,9 +29,10 @@ class MetricsWindow:
         del self._recent[: -int(np.searchsorted(counts, EPISODE_WINDOW)) - 1]
 
     def recent_mean(self, name: str) -> float | None:
-        """The mean of ``return_mean`` or ``length_mean`` over about the last hundred finished episodes; None before the first."""
+        """``return_mean`` or ``length_mean`` of about the last hundred finished episodes; None before the first."""
         count = sum(row["rollout/episodes"] for row in self._recent)
-        return sum(row["rollout/episodes"] * row[f"rollout/{name}"] for row in self._recent) / count if count else None
+        total = sum(row["rollout/episodes"] * row[f"rollout/{name}"] for row in self._recent)
+        return total / count if count else None
 
     def merge(self) -> dict[str, float]:
         """One row for all updates since the last merge: sums of counts, statistics over all episodes in ``rollout/``,

@@ -1,4 +1,4 @@
-"""What a person sees of a training or a study: its progress in words, as a bar or lines on a console or in a notebook."""
+"""What a person sees of a training or a study: its progress, as a bar or lines on a console or in a notebook."""
 
 from __future__ import annotations
 

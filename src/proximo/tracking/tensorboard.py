@@ -31,7 +31,8 @@ class TensorBoard(Tracker):
     def __init__(self, run: TrackedRun):
         earlier = sorted(path.name for path in run.run_dir.glob("events.*"))
         # TensorBoard reads the files by name: the new one sorts last, even if the clock was set back.
-        name = f"{earlier[-1]}+" if earlier else f"events.out.tfevents.{time.time():010.0f}.{socket.gethostname()}"
+        first = f"events.out.tfevents.{time.time():010.0f}.{socket.gethostname()}"
+        name = f"{earlier[-1]}+" if earlier else first
         self._file = AppendedFile(run.run_dir / name, run.warned)
         self._first = 0 if run.resumed_at is None or not earlier else run.resumed_at + 1
         """Earlier files have the rows before this step."""
@@ -76,5 +77,6 @@ def _value(x: Any) -> dict[str, Any] | None:
         return {"image": make_image(x.pixels)}
     if isinstance(x, Clip):
         height, width = x.size
-        return x.gif and {"image": {"height": height, "width": width, "colorspace": 3, "encoded_image_string": x.gif()}}
+        size = {"height": height, "width": width, "colorspace": 3}
+        return x.gif and {"image": {**size, "encoded_image_string": x.gif()}}
     return {"simple_value": float(x)} if math.isfinite(x) else None

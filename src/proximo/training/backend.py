@@ -218,7 +218,8 @@ class Snapshot(NamedTuple):
 class TimedCalls:
     """Advances a training in calls of about ``CALL_SECONDS``, so that Ctrl-C and reports come in time.
 
-    ``call(function, *arguments)`` calls the backend; it may raise to end the training. ``max_updates`` limits the updates of one call.
+    ``call(function, *arguments)`` calls the backend; it may raise to end the training. ``max_updates`` limits the
+    updates of one call.
     """
 
     def __init__(self, backend: Backend, call: Callable[..., Any], max_updates: int | None = None):

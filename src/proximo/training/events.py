@@ -45,7 +45,7 @@ _HINTS = {
 
 
 class Event:
-    """A callback for all seeds of a training, which is due after every ``every`` updates (0: never) and at the end."""
+    """A callback for all seeds of a training, due after every ``every`` updates (0: never) and at the end."""
 
     every = 0
     _pending: concurrent.futures.Future[None] | None = None
@@ -116,7 +116,8 @@ class Rows(Event):
                 seed_run.fail(non_finite_message(seed_run, source, step, self.backend.fault()))
                 if self.training.active():
                     self.reporter.warned(f"{seed_run.failure} The other seeds continue.")
-        returns = [x for run in self.training.active() if (x := run.window.recent_mean("return_mean")) is not None]
+        means = (run.window.recent_mean("return_mean") for run in self.training.active())
+        returns = [x for x in means if x is not None]
         speed = calls.last_updates * config.batch_size * len(self.seed_runs) / calls.last_seconds
         self.reporter.advanced(now.step, speed, sum(returns) / len(returns) if returns else None)
 
@@ -149,8 +150,9 @@ class Images(Event):
     """Shows the trackers of a new training one observation of each seed, where observations are images."""
 
     def on_update(self, now: Snapshot) -> None:
-        is_first_call = now.update == self.training.timed_calls.last_updates
-        for seed_run in self.training.active() if is_first_call and reads_images(now.state.learner.policy) else ():
+        if now.update != self.training.timed_calls.last_updates or not reads_images(now.state.learner.policy):
+            return  # not the first call of a new training
+        for seed_run in self.training.active():
             state = self.backend.seed_state(now.state, seed_run.index)
             observation = self.backend.observation(state)
             images = {} if observation is None else observation_images(state.learner.policy, observation)

@@ -20,7 +20,8 @@ SHOWN_ELSEWHERE = {"id", "seed", "seeds", "name", "runs_dir"}
 
 
 def run_summary(backend: Backend, resumed_at: int | None = None) -> dict[str, str]:
-    """What is trained, and on what, in words by the names of the rows; empty where there is nothing to say. It compiles nothing."""
+    """What is trained, and on what, in words by the names of the rows; empty where there is nothing to say.
+    It compiles nothing."""
     config, env, policy = backend.config, backend.env, backend.template().learner.policy
     all_sizes, of_normalizer = (sum(leaf.size for leaf in jax.tree.leaves(tree)) for tree in (policy, policy.normalizer))
     ppo, run, batch = config.ppo, config.run, config.batch_size
