@@ -23,7 +23,7 @@ from proximo.config import override
 from proximo.convert import convert
 from proximo.jax_setup import cache_folder
 from proximo.storage.run_directory import METRICS, file_name
-from proximo.tracking.json_lines import read_rows
+from proximo.tracking.run_trackers import read_rows
 from suite_seed import last_episodes, learning_curve, mean_return
 
 EPISODES = 500

@@ -23,7 +23,7 @@ from proximo.settings import make_config
 from proximo.config.schema import WORKER_SETTINGS
 from proximo.jax_setup import cores
 from proximo.storage import checkpoint, run_directory
-from proximo.tracking.json_lines import read_rows
+from proximo.tracking.run_trackers import read_rows
 from measurements import circumstances
 from suite_tasks import EVALUATION_SEEDS, Task, add_result, load_suite, recorded_seeds
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from proximo.config import Config, override
 from proximo.publish import manifest, push
 from proximo.storage import checkpoint, run_directory, zoo
-from proximo.tracking.json_lines import read_rows
+from proximo.tracking.run_trackers import read_rows
 from suite_seed import LAST_EPISODES, last_episodes, mean_return
 from suite_tasks import EVALUATION_SEEDS
 

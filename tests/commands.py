@@ -15,7 +15,7 @@ import safetensors.numpy
 
 from proximo.cli import main
 from proximo.storage import checkpoint, run_lookup
-from proximo.tracking.json_lines import read_rows
+from proximo.tracking.run_trackers import read_rows
 
 TESTS = Path(__file__).parent
 ENV = "toys:RandomEnds"

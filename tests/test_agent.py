@@ -25,9 +25,9 @@ from proximo.evaluation.episodes import Episodes
 from proximo.storage import checkpoint, run_lookup
 from proximo.tracking.reporter import Reporter
 from proximo.training import loop
+from proximo.training.backend import TimedCalls
 from proximo.training.events import PeriodicEvaluation
 from proximo.training.interrupts import Interrupts
-from proximo.training.timed_calls import TimedCalls
 
 import toys
 from gym_toys import Countdown

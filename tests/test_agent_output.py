@@ -17,7 +17,6 @@ from proximo.config.schema import RUN_DIRECTORY
 from proximo.errors import ConfigError
 from proximo.export.runtime import ExportedPolicy
 from proximo.rendering import window
-from proximo.tracking import displays
 from proximo.tracking import progress as training_progress
 
 SETTINGS = {n: x for n, x in SMALL.items() if n not in ("tensorboard", "total_steps")}
@@ -60,7 +59,7 @@ def test_help_lists_every_setting():
 def test_notebook_shows_progress_unless_it_is_silenced(monkeypatch, verbose, progress, shown):
     contents = []
     monkeypatch.setattr(training_progress, "in_notebook", lambda: True)
-    monkeypatch.setattr(displays, "display", contents.append)
+    monkeypatch.setattr(training_progress, "display", contents.append)
     agent(verbose=verbose).learn(2 * BATCH, progress=progress)
     assert bool(contents) == shown
 

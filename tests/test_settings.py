@@ -8,7 +8,6 @@ import proximo
 import proximo.envs
 from commands import train_words
 from proximo.cli import main
-from proximo.cli.reporters import banner
 from proximo.collect import devices
 from proximo.config import Config, override, presets, to_mapping
 from proximo.config.validation import validate
@@ -16,6 +15,7 @@ from proximo.errors import ConfigError, EnvError
 from proximo.serialization import dump_yaml
 from proximo.settings import make_config
 from proximo.spaces import Box
+from proximo.training.run_summary import describe_settings
 
 from gym_toys import Countdown
 from helpers import small_config
@@ -106,12 +106,10 @@ def test_shown_settings_have_comments_with_origins_and_are_still_a_file(capsys, 
     [("toys:ContinuousRandomEnds", True, "the defaults for continuous control"), ("CartPole-v1", True, "the preset of CartPole-v1"),
      ("Acrobot-v1", False, "")],
 )  # fmt: skip
-def test_banner_names_what_the_settings_started_from(env, preset, row):
-    words = ("observation", "action", "network", "batch", "preprocessed", "normalized", "device")
+def test_settings_name_what_they_started_from(env, preset, row):
     given = make_config(env, {"gamma": 0.9, "hidden_sizes": "8,8", "seed": 2}, preset=preset)
     config = override(given, {"seed": 3})  # as several seeds change it
-    shown = banner(config, 1, {**dict.fromkeys(words, ""), "parameters": 1, "updates": 1})
-    assert (shown["based on"], shown["given"]) == (row, "gamma 0.9, hidden_sizes 8,8")
+    assert (config.started_from, describe_settings(config.given)) == (row, "gamma 0.9, hidden_sizes 8,8")
 
 
 @pytest.mark.parametrize(

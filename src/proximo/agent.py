@@ -43,15 +43,14 @@ from proximo.evaluation.episodes import PREDICTION_STREAM, Episodes, evaluation_
 from proximo.evaluation.evaluate import check_number, evaluate
 from proximo.evaluation.policy import Carried, Policy, check_finite
 from proximo.jax_setup import prepare_jax
-from proximo.notebook import display, in_notebook
 from proximo.processes.peers import current
 from proximo.rendering import watching, window
 from proximo.settings import lists_settings, make_config, with_defaults
 from proximo.storage import run_directory, run_lookup
 from proximo.storage.run_directory import METRICS, save_run
-from proximo.tracking.json_lines import read_rows
-from proximo.tracking.progress import showing_progress
+from proximo.tracking.progress import display, in_notebook, showing_progress
 from proximo.tracking.reporter import Reporter
+from proximo.tracking.run_trackers import read_rows
 from proximo.training.backend import Backend, EvaluatedOn, copy_of
 from proximo.training.backends import make_backend
 from proximo.training.callbacks import callbacks_of_seeds

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +75,7 @@ class Checkpoints:
         every: updates between two saves, 1 or more.
 
     Raises:
-        ConfigError: ``folder`` is not a path, or is the working folder.
+        ConfigError: ``folder`` is the working folder.
     """
 
     def __init__(self, folder: str | Path, every: int = 1):
@@ -96,7 +95,7 @@ class BestModel:
         folder: where to save; not the working folder.
 
     Raises:
-        ConfigError: ``folder`` is not a path, or is the working folder.
+        ConfigError: ``folder`` is the working folder.
     """
 
     def __init__(self, folder: str | Path):
@@ -120,7 +119,7 @@ class Video:
         max_steps: maximum number of steps of a video.
 
     Raises:
-        ConfigError: ``folder`` is not a path, or is the working folder; or ``max_steps`` is not a whole number, 1 or more.
+        ConfigError: ``folder`` is the working folder; or ``max_steps`` is not a whole number, 1 or more.
     """
 
     def __init__(self, folder: str | Path, every: int = 1, max_steps: int = 1000):
@@ -134,11 +133,12 @@ class Video:
 
 def _absolute(folder: str | Path) -> Path:
     """``folder`` as an absolute path, because an environment may change the working folder."""
-    if not isinstance(folder, str | os.PathLike) or Path(folder).absolute() == Path.cwd():
+    path = Path(folder).absolute()
+    if path == Path.cwd():
         raise ConfigError(
             f"folder = {shown(folder)}: expected the path of a folder, not the working folder: for example 'models'."
         )
-    return Path(folder).absolute()
+    return path
 
 
 def _seed_folder(folder: Path, info: Info) -> Path:

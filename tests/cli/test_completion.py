@@ -70,17 +70,6 @@ def test_names_that_a_shell_must_quote_are_not_printed(place, capsys):
     assert "a b" not in capsys.readouterr().out.splitlines()
 
 
-def test_listing_names_imports_nothing_slow():
-    slow = ("jax", "numpy", "gymnasium", "rich", "shtab", "proximo.training")
-    program = (
-        "import sys\nfrom proximo.cli import main\nmain(['__complete', 'environments', 'C'])\nmain(['__complete', 'runs', ''])\n"
-        f"sys.exit(str([name for name in {slow} if name in sys.modules] or ''))"
-    )
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert ended.stderr == "\n" or not ended.stderr, ended.stderr
-    assert "CartPole-v1" in ended.stdout
-
-
 BASH = """
 source completion.bash
 complete -p proximo

@@ -35,7 +35,7 @@ def test_each_problem_is_reported_with_its_fix(short, monkeypatch, capsys, tmp_p
     (tmp_path / "file").write_text("")
     before = jax.config.jax_compilation_cache_dir
     monkeypatch.setenv("NPROC", "1")
-    monkeypatch.setattr(doctor, "_training", lambda: (True, "fine", {}))
+    monkeypatch.setattr(doctor, "_training", lambda: ("training", True, "fine", {}))
     try:
         jax.config.update("jax_compilation_cache_dir", str(tmp_path / "file" / "cache"))
         assert main(["doctor"]) == 1

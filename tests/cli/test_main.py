@@ -42,25 +42,6 @@ def test_every_command_has_a_help_that_fits_a_screen(verb, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["trian"], "Unknown command 'trian' (did you mean 'train'?): expected one of {verbs}."),
-        (["--frobnicate"], "Unrecognized arguments: --frobnicate; see `proximo --help`."),
-        (["eval", "x", "--episodes", "many"], "Argument --episodes: invalid int value: 'many'; see `proximo eval --help`."),
-        (["x\x1b]0;title\x07"], "Unknown command 'x\\x1b]0;title\\x07': expected one of {verbs}."),
-        (["enjoy"], "Unknown command 'enjoy' (use `proximo watch`): expected one of {verbs}."),
-        (["watch", "--model=models/run.nn"], "The following arguments are required: RUN; see `proximo watch --help`. --model: give the run "
-         "without a flag, as a path, a name or last, such as last@best."),
-        (["eval", "last", "--n-episodes", "3"],
-         "Unrecognized arguments: --n-episodes 3; see `proximo eval --help`. --n-episodes: use --episodes."),
-    ],
-)  # fmt: skip
-def test_invalid_command_line_prints_one_sentence_and_exits_2(capsys, words, sentence):
-    assert main(words) == 2
-    assert capsys.readouterr() == ("", f"proximo: {sentence.format(verbs=', '.join(cli.VERBS))}\n")
-
-
-@pytest.mark.parametrize(
     ("error", "code", "sentence"),
     [
         (TrainingError("NaN in the loss"), 1, "NaN in the loss"),
@@ -90,17 +71,21 @@ def test_error_message_is_colored_only_if_requested(environment, colored, monkey
     assert capsys.readouterr().err.startswith("\x1b[31mproximo:\x1b[0m Unknown" if colored else "proximo: Unknown")
 
 
-def test_help_and_mistakes_do_not_wait_for_jax():
+def test_completion_help_and_mistakes_do_not_wait_for_slow_libraries():
     program = """if True:
         import contextlib, sys
         from proximo.cli import VERBS, main
+        main(["__complete", "environments", "C"])
+        main(["__complete", "runs", ""])
+        slow = {"jax", "numpy", "gymnasium", "rich", "shtab", "proximo.training"} & set(sys.modules)
         for verb in VERBS:
             with contextlib.suppress(SystemExit):
                 main([verb, "--help"])
         main(["train", "x", "--gama", "1"])
-        sys.exit("jax" in sys.modules)"""
+        sys.exit("jax" in sys.modules or bool(slow))"""
     ended = in_folder(Path.cwd(), sys.executable, "-c", program)
     assert (ended.returncode, ended.stderr) == (0, "proximo: Unknown setting 'gama' (did you mean 'gamma'?).\n")
+    assert "CartPole-v1" in ended.stdout
 
 
 def in_disguise(folder):

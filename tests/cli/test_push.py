@@ -43,8 +43,6 @@ def test_pushed_policy_can_be_pulled(runs, tmp_path, capsys):
 
 
 def test_push_and_pull_name_the_seed_of_a_group(runs, tmp_path, capsys):
-    assert pushed(runs, "g", tmp_path / "poc") == 2
-    assert "contains several seeds (seed-0, seed-1): name one of them" in capsys.readouterr().err
     assert pushed(runs, "g/seed-1", tmp_path / "poc", "--json") == 0
     out = capsys.readouterr().out
     assert out.count("\n") == 1

@@ -9,49 +9,9 @@ from commands import BATCH, train_words
 from proximo.cli import main, train
 from proximo.config import LEAVES
 from proximo.storage import run_directory
-from proximo.training.backends import JaxBackend
 from proximo.training.seed_run import Result
 
 ENV = "toys:RandomEnds"
-
-
-@pytest.fixture
-def nothing_compiles(monkeypatch):
-    for name in ("start", "prepare"):
-        monkeypatch.setattr(JaxBackend, name, lambda *_: pytest.fail("computed before the mistake was found"))
-
-
-def mistake(capsys, tmp_path, *words):
-    """The sentence; fails unless it is one, on stderr, with exit code 2, and no run directory is left."""
-    assert main(["train", *words, "--runs-dir", str(tmp_path / "runs")]) == 2
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1), (out, err)
-    assert not (tmp_path / "runs").exists()
-    return err
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        ([], "No environment given: name one, as in `proximo train CartPole-v1`"),
-        (["gymnax:CartPole-v1", "--num-workers", "2"], "num_workers is for Gymnasium environments: it has no effect on gymnax:CartPole-v1, a JAX environment"),
-        (["Cartpol"], "Unknown environment 'Cartpol' (did you mean 'CartPole-v1'?)"),
-        (["proximo:PocMemry", "--show-config"], "proximo has no environment 'PocMemry' (did you mean 'PocMemory'?)"),
-        ([ENV, "two"], "Unexpected 'two': expected one environment, then flags"),
-        ([ENV, "--memory-settings.window", "8"], "it is the entry window of memory_settings, as in --memory-settings window=VALUE"),
-        ([ENV, "--lamda", "1", "--lr=1"], "gae_lambda here. Unknown setting 'lr': lr is called learning_rate here"),
-        ([ENV, "--env-settings", "size=3"], "env_settings: toys:RandomEnds has no parameter 'size'"),
-        (["odd_envs:Sized", "--env-settings", "sise=3"], "has no parameter 'sise' (did you mean 'size'?)"),
-        (["odd_envs:SwappedReset"], "odd_envs:SwappedReset.reset returns an observation {'time': 'int32[]'}: its observation space is Box(3,) float32"),
-        (["odd_envs:NoStep"], "'odd_envs:NoStep' is a class without step: expected the class of a JAX or Gymnasium environment"),
-        (["odd_envs:OneValueReset"], "odd_envs:OneValueReset.reset returns one value: expected (state, observation)"),
-        (["odd_envs:OddSpace"], "is not supported: expected Box, Discrete, MultiDiscrete"),
-        (["broken_envs:Stranger"], "Making broken_envs:Stranger raised TypeError: Stranger.reset() got an unexpected keyword argument"),
-        ([ENV, "--num-envs"], "Argument --num-envs: expected one argument"),
-    ],
-)  # fmt: skip
-def test_mistake_is_reported_in_one_sentence_before_compilation(nothing_compiles, tmp_path, capsys, words, sentence):
-    assert sentence in mistake(capsys, tmp_path, *words)
 
 
 def test_json_of_several_seeds_has_each_of_them():

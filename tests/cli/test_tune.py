@@ -116,27 +116,6 @@ def nothing_trains(monkeypatch):
         monkeypatch.setattr(JaxBackend, name, lambda *_: pytest.fail("computed before the mistake was found"))
 
 
-@pytest.mark.parametrize(
-    ("given", "sentence"),
-    [
-        ([], "No environment given: name one, as in `proximo train CartPole-v1`"),
-        ([ENV, "--runs-dir", "x"], "`proximo tune` does not accept --runs-dir, because trials write no runs; see `proximo tune --help`."),
-        ([ENV, "--space", "none.yaml"], "Cannot read --space none.yaml (No such file or directory)."),
-        ([ENV, "--pruner", "best"], "Argument --pruner: invalid choice: 'best'"),
-        (["--resume", "nothing"], "No study 'nothing': looked for one at that path"),
-        (["--resume", "last"], "There is no study in "),
-        (["--resume", "last", "--gamma", "0.9", "--seeds", "3"], "only --trials and --seconds can change, not --seeds, --gamma."),
-        ([ENV, "--resume", "last"], "only --trials and --seconds can change, not env."),
-    ],
-)  # fmt: skip
-def test_mistake_is_reported_in_one_sentence_before_training(nothing_trains, tmp_path, capsys, given, sentence):
-    assert main(["tune", *given, "--tune-dir", str(tmp_path / "tune")]) == 2
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1), (out, err)
-    assert sentence in err
-    assert not (tmp_path / "tune").exists()
-
-
 def test_study_that_cannot_begin_or_continue_is_reported_in_one_sentence(done, tmp_path, nothing_trains, capsys):
     def said(*arguments):
         assert main(["tune", *map(str, arguments)]) == 2

@@ -8,7 +8,7 @@ import pytest
 lightning = pytest.importorskip("lightning")
 
 from proximo.integrations.lightning import PPOModule  # noqa: E402
-from proximo.tracking.json_lines import read_rows  # noqa: E402
+from proximo.tracking.run_trackers import read_rows  # noqa: E402
 
 
 @pytest.mark.learning

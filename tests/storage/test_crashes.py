@@ -24,8 +24,8 @@ from proximo.evaluation.policy import load_policy
 from proximo.processes.peers import ALONE
 from proximo.storage import checkpoint, run_directory, run_lookup
 from proximo.storage.checkpoint import META, STATE
-from proximo.tracking.json_lines import read_rows
 from proximo.tracking.reporter import Reporter
+from proximo.tracking.run_trackers import read_rows
 from proximo.training import resuming
 from proximo.training.seed_run import SeedRun
 

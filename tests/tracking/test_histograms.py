@@ -11,7 +11,7 @@ import pytest
 from commands import BATCH, ended_at_once, final_state, rows, train_words, trained
 from proximo.cli import main
 from proximo.tracking.histograms import BINS, MAX_VALUES, Histogram, of_rows
-from proximo.tracking.json_lines import read_rows
+from proximo.tracking.run_trackers import read_rows
 from proximo.training import loop
 from proximo.training.backends import JaxBackend
 

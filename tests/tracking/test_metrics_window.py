@@ -33,11 +33,11 @@ def test_a_row_has_the_statistics_of_all_episodes_extremes_of_the_ratio_and_mean
 def test_recent_return_is_over_about_a_hundred_episodes():
     window = MetricsWindow()
     window.add(metrics([0], [0.0]))
-    assert window.recent_return is None
+    assert window.recent_mean("return_mean") is None
     assert math.isnan(window.merge()["rollout/return_mean"])
     window.add(metrics([1, 3, 0], [10.0, 2.0, 7.0]))
-    assert window.recent_return == pytest.approx(4.0)
+    assert window.recent_mean("return_mean") == pytest.approx(4.0)
     window.add(metrics([EPISODE_WINDOW, 60, 60], [1000.0, 1.0, 3.0]))
-    assert window.recent_return == pytest.approx(2.0)
+    assert window.recent_mean("return_mean") == pytest.approx(2.0)
     window.add(metrics([EPISODE_WINDOW], [9.0]))
-    assert window.recent_return == 9
+    assert window.recent_mean("return_mean") == 9

@@ -15,9 +15,16 @@ from rich.console import Console
 from proximo.cli.reporters import open_reporter
 from proximo.config import Config, override
 from proximo.errors import ConfigError
-from proximo.tracking import displays, progress
-from proximo.tracking.displays import NO_SCREEN, LastingStream, NotebookBar, TerminalBar
-from proximo.tracking.progress import TrainingProgress, number, showing_progress
+from proximo.tracking import progress
+from proximo.tracking.progress import (
+    NO_SCREEN,
+    LastingStream,
+    NotebookBar,
+    TerminalBar,
+    TrainingProgress,
+    number,
+    showing_progress,
+)
 from proximo.tracking.reporter import Reporter
 
 CONFIG = override(Config(), {"num_envs": 4, "num_steps": 8, "total_steps": 3200})
@@ -90,7 +97,7 @@ def test_notebook_updates_one_output(monkeypatch):
         update = display
 
     monkeypatch.setattr(progress, "in_notebook", lambda: True)
-    monkeypatch.setattr(displays, "display", Cell().display)
+    monkeypatch.setattr(progress, "display", Cell().display)
     assert trained(None)[0] is NotebookBar
     assert "<progress></progress> <code>compiling… 0:00</code>" in [content["text/html"] for content in shown]
     assert shown[-1]["text/html"].startswith('<progress value="1.0000"></progress> <code>3,200 (100%) · return 0.750')
@@ -178,15 +185,8 @@ def test_speed_and_time_left_are_for_all_seeds(tmp_path, together, speed, left, 
 
 def test_small_returns_have_enough_digits():
     values = {
-        None: "–",
-        0.0: "0.00",
-        0.9531: "0.953",
-        -0.00021: "-0.00021",
-        -9.8765: "-9.88",
-        9.999: "10.0",
-        -1234.5: "-1,234.5",
-        12345.6: "12,346",
-    }
+        None: "–", 0.0: "0.00", 0.9531: "0.953", -0.00021: "-0.00021", -9.8765: "-9.88", 9.999: "10.0", -1234.5: "-1,234.5", 12345.6: "12,346",
+    }  # fmt: skip
     assert {value: number(value) for value in values} == values
 
 

@@ -15,9 +15,9 @@ from proximo.config import Config, override
 from proximo.settings import make_config
 from proximo.storage.named_folders import seed_run_dirs
 from proximo.storage.system_info import system_differences
+from proximo.training.backend import TimedCalls
 from proximo.training.backends import JaxBackend
 from proximo.training.run_summary import describe_devices
-from proximo.training.timed_calls import TimedCalls
 from proximo.tuning import batch
 
 from studies import Watching

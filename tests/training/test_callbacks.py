@@ -7,6 +7,7 @@ import itertools
 import json
 import re
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 
 import jax
@@ -139,21 +140,6 @@ def test_evaluation_of_nan_is_never_the_best(tmp_path, nan_evaluations):
     assert longer.best["return_mean"] >= best
 
 
-@pytest.mark.parametrize(("hook", "at"), [("update", 7 * BATCH), ("evaluation", 8 * BATCH)])
-def test_callback_stops_a_training_which_can_be_resumed(tmp_path, plain, hook, at):
-    stop = Recorder(stops=hook, at=5 * BATCH + 1 if hook == "evaluation" else at)
-    [result] = trained(tmp_path, stop)
-    assert result.stopped
-    assert checkpoint.steps(result.run_dir / "checkpoints")[-1] == at
-    assert stop.calls[-1][0] == "end"
-    assert stop.calls[-1][1].step == at
-    stopped = read_run(result.run_dir)
-    assert (stopped.status, stopped.why) == ("stopped", f"A callback has stopped the training at step {at}.")
-    proximo.resume(result.run_dir)
-    assert read_run(result.run_dir).status == "finished"
-    assert final_state(result.run_dir) == final_state(plain)
-
-
 @pytest.mark.parametrize("mode", ["vmap", "serial"])
 def test_each_seed_has_its_own_callbacks_and_stops_alone(tmp_path, mode):
     class StopSeed(Recorder):
@@ -203,18 +189,27 @@ class Counter:
         self.count = state["count"]
 
 
-@pytest.mark.parametrize("boundary", [4, 6])
-def test_state_of_callbacks_is_saved_at_its_boundary_and_restored_by_resume(tmp_path, boundary):
-    """Also if an evaluation and a checkpoint are due there: neither is repeated or lost."""
-    [result] = trained(tmp_path, Counter(), Recorder(stops="update", at=boundary * BATCH))
-    info = checkpoint.load(result.run_dir / "checkpoints" / str(boundary * BATCH)).info
-    assert info["callbacks"][0] == {"name": "Counter", "state": {"count": boundary}}
+@pytest.mark.parametrize(("hook", "update"), [("update", 6), ("evaluation", 8)])
+def test_callback_stops_a_training_which_resumes_with_the_state_of_its_callbacks(tmp_path, plain, hook, update):
+    """Also where an evaluation and a checkpoint are due: neither is repeated or lost."""
+    stop, at = Recorder(stops=hook, at=update * BATCH - 3), update * BATCH
+    [result] = trained(tmp_path, Counter(), stop)
+    assert result.stopped
+    assert last_step(result) == at
+    assert (stop.calls[-1][0], stop.calls[-1][1].step) == ("end", at)
+    assert checkpoint.load(result.run_dir / "checkpoints" / str(at)).info["callbacks"][0] == {
+        "name": "Counter",
+        "state": {"count": update},
+    }
+    stopped = read_run(result.run_dir)
+    assert (stopped.status, stopped.why) == ("stopped", f"A callback has stopped the training at step {at}.")
     other = copied(result.run_dir, tmp_path / "other")
     counter, recorder = Counter(), Recorder()
     proximo.resume(result.run_dir, callbacks=[counter, recorder])
-    assert counter.restored == {"count": boundary}
-    assert counter.count == UPDATES
-    assert recorder.calls[0][1].step == boundary * BATCH
+    assert (counter.restored, counter.count) == ({"count": update}, UPDATES)
+    assert recorder.calls[0][1].step == at
+    assert read_run(result.run_dir).status == "finished"
+    assert final_state(result.run_dir) == final_state(plain)
     warning = "the callbacks were Counter, Recorder and are now Counter, so their saved state is not loaded"
     with pytest.warns(UserWarning, match=warning):
         proximo.resume(other, callbacks=[Counter()])
@@ -257,7 +252,8 @@ def test_a_hook_may_be_a_function_in_c_and_every_may_change():
     [callbacks] = callbacks_of_seeds([callback], proximo.Config())
     for update in range(1, 13):
         callbacks.add({"rollout/episodes": np.zeros(1)})
-        callbacks.update(update, lambda metrics, update=update: update)
+        for due, _ in callbacks.updated(update):
+            due.on_update(update)
         callback.every = 2 if update < 6 else 3
     assert list(calls) == [2, 4, 6, 9, 12]
     assert callbacks.intervals == [3]
@@ -267,64 +263,49 @@ class Typo:
     on_updates = print
 
 
-async def asynchronous(info):
-    """A call of it does nothing."""
-
-
 class Locked(Recorder):
     def __init__(self):
         super().__init__()
         self.lock = threading.Lock()
 
 
-@pytest.mark.parametrize(
-    ("callbacks", "settings", "message"),
-    [
-        (EarlyStopping(at=4), {}, "callbacks = EarlyStopping: expected a list, for example [EarlyStopping(at=475)]."),
-        (None, {}, "callbacks = NoneType: expected a list"),
-        ([object()], {}, "object has none of on_start, on_update, on_evaluation, on_end"),
-        ([Recorder], {}, "Recorder is a class: expected an object, for example Recorder()"),
-        ([Typo()], {}, "(did you mean 'on_update'?)"),
-        ([Recorder(every=0)], {}, "Recorder.every = 0: expected a number of updates, 1 or more"),
-        ([EarlyStopping(at=4)], {"eval_episodes": 0}, "EarlyStopping needs evaluations, but eval_episodes = 0"),
-        ([SimpleNamespace(on_update=lambda: None)], {}, "SimpleNamespace.on_update is called as on_update(info): too many"),
-        ([SimpleNamespace(on_end=asynchronous)], {}, "SimpleNamespace.on_end is asynchronous, so a call would do nothing"),
-        ([Locked()], {"seeds": 2}, "which failed (TypeError: cannot pickle '_thread.lock' object): leave out"),
-    ],
-)
-def test_invalid_callbacks_raise_one_sentence(tmp_path, callbacks, settings, message):
-    with pytest.raises(ConfigError, match=re.escape(message)):
-        proximo.train(ENV, callbacks=callbacks, runs_dir=str(tmp_path), **{**SETTINGS, **settings})
-    assert not list(tmp_path.iterdir())
+def refused(callbacks, **settings):
+    return lambda: trained(Path("runs"), *callbacks, **settings)
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
+        (
+            lambda: proximo.train(ENV, callbacks=None),
+            "callbacks = NoneType: expected a list, for example [EarlyStopping(at=475)].",
+        ),
+        (refused([object()]), "object has none of on_start, on_update, on_evaluation, on_end"),
+        (refused([Recorder]), "Recorder is a class: expected an object, for example Recorder()"),
+        (refused([Typo()]), "(did you mean 'on_update'?)"),
+        (refused([Recorder(every=0)]), "Recorder.every = 0: expected a number of updates, 1 or more"),
+        (refused([EarlyStopping(at=4)], eval_episodes=0), "EarlyStopping needs evaluations, but eval_episodes = 0"),
+        (refused([SimpleNamespace(on_update=lambda: None)]), "SimpleNamespace.on_update is called as on_update(info): too many"),
+        (refused([Locked()], seeds=2), "which failed (TypeError: cannot pickle '_thread.lock' object): leave out"),
         (EarlyStopping, "EarlyStopping: expected at (a mean return to stop at) or patience"),
         (lambda: EarlyStopping(patience=0), "patience = 0: expected a whole number of 1"),
         (lambda: EarlyStopping(at=1, min_delta="0"), "EarlyStopping: min_delta = '0': expected a number, 0 or more"),
         (lambda: EarlyStopping(at=1, min_delta=-1), "EarlyStopping: min_delta = -1: expected a number, 0 or more"),
-        (lambda: EarlyStopping(at=1, min_delta=None), "EarlyStopping: min_delta = None: expected a number, 0 or more"),
         (lambda: EarlyStopping(at=False), "EarlyStopping: at = False: expected a number"),
         (lambda: EarlyStopping(at=float("nan")), "EarlyStopping: at = nan: expected a number"),
-        (lambda: Checkpoints(3), "folder = 3: expected the path of a folder, not the working folder"),
-        (lambda: Video(None), "folder = None: expected the path of a folder, not the working folder"),
-        (lambda: BestModel("."), "folder = '.': expected the path of a folder, not the working folder"),
+        (lambda: Checkpoints("."), "folder = '.': expected the path of a folder, not the working folder"),
         (lambda: Video("videos", max_steps=0), "max_steps = 0: expected a whole number of 1"),
         (
             lambda: SeedCallbacks([SimpleNamespace(state_dict=lambda: {"count": np.float32(1)})]).state(),
             "SimpleNamespace.state_dict() returns a value that is not JSON",
         ),
-        (
-            lambda: SeedCallbacks([SimpleNamespace()]).restore([{"name": "SimpleNamespace", "state": {}}]),
-            "callbacks: SimpleNamespace has state_dict, but no load_state_dict, which a resume needs.",
-        ),
     ],
 )
-def test_arguments_and_states_of_callbacks_that_do_not_fit_raise(make, message):
+def test_callbacks_arguments_and_states_that_do_not_fit_raise_before_a_run_is_made(tmp_path, monkeypatch, make, message):
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=re.escape(message)):
         make()
+    assert not list(tmp_path.iterdir())
 
 
 def evaluation(return_mean, step=0):

@@ -16,7 +16,7 @@ from proximo.errors import CheckpointError, RunDirectoryError
 from proximo.storage import checkpoint
 from proximo.tracking.reporter import Reporter
 from proximo.training import saver
-from proximo.training.non_finite import first_non_finite
+from proximo.training.events import first_non_finite
 
 SETTINGS = {**SMALL, "tensorboard": "true", "track": "csv"}
 TOTAL = SMALL["total_steps"]

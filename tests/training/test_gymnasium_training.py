@@ -17,7 +17,7 @@ from proximo.agent import load_like
 from proximo.cli import main
 from proximo.errors import ConfigError, EnvError
 from proximo.storage import checkpoint
-from proximo.tracking.json_lines import read_rows
+from proximo.tracking.run_trackers import read_rows
 
 TOTAL = SMALL["total_steps"]
 WALK = "gym_toys:Walk"

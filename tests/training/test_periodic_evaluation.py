@@ -16,7 +16,9 @@ def number(step=10_000, length=10.0, evaluated=0, last=None, on_jax=False, num_e
     config = override(Config(), {"id": "toy", "total_steps": 102_400, "num_envs": num_envs, **settings})
     backend = SimpleNamespace(config=config, episodes_together=0 if on_jax else min(num_envs, config.run.eval_episodes))
     seed_run = SimpleNamespace(
-        window=SimpleNamespace(recent_length=length), last_evaluation=last and {"length_mean": last}, evaluation_steps=evaluated
+        window=SimpleNamespace(recent_mean=lambda name: length),
+        last_evaluation=last and {"length_mean": last},
+        evaluation_steps=evaluated,
     )
     training = SimpleNamespace(config=config, backend=backend, seed_runs=[seed_run], reporter=None, total=config.total_updates)
     evaluation = PeriodicEvaluation(training)

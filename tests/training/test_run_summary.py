@@ -4,9 +4,11 @@ import pytest
 from proximo.networks import make_policy
 from proximo.settings import make_config
 from proximo.spaces import Box, Discrete
-from proximo.training.run_summary import describe_network, describe_preprocessing
+from proximo.training.backends import make_backend
+from proximo.training.run_summary import describe_devices, describe_network, describe_preprocessing, run_summary
 
 from helpers import small_config
+from toys import RandomEnds
 
 SEPARATE = "separate towers for policy and value"
 SHARED = "one tower for policy and value"
@@ -42,3 +44,19 @@ def test_preprocessing_is_described():
     assert describe_preprocessing(small_config(**settings)) == (
         "each action for 2 steps, episodes of at most 1,000 steps, levels 0:9, rewards times 0.01"
     )
+
+
+def test_rows_describe_what_is_trained():
+    settings = {"total_steps": 3210, "seeds": 2, "normalize_observation": True, "hidden_sizes": "8", "num_minibatches": 2}
+    config = small_config(id="toys:RandomEnds", **settings)
+    rows = run_summary(make_backend(config, RandomEnds()), resumed_at=1600)
+    assert {name: text for name, text in rows.items() if text} == {
+        "environment": "toys:RandomEnds: Box(3,) float32 → Discrete(2)",
+        "network": "MLP 8 tanh, one tower for policy and value: 59 parameters",
+        "batch": "4 environments × 8 steps = 32, 2 epochs × 2 minibatches of 16",
+        "training": "3,200 steps (of 3,210 requested: only whole updates) in 100 updates, 2 seeds (one after the other), "
+        "resumed at step 1,600",
+        "settings": "learning rate 3e-4, γ 0.99, λ 0.95, clip 0.2, entropy 0.0",
+        "normalized": "observations",
+        "device": describe_devices(1),
+    }

@@ -5,8 +5,7 @@ import types
 import numpy as np
 import pytest
 
-from proximo.training import timed_calls
-from proximo.training.timed_calls import Snapshot, TimedCalls
+from proximo.training.backend import Snapshot, TimedCalls
 
 
 class Clock:
@@ -25,24 +24,22 @@ class Clock:
 
 def timed(monkeypatch, seconds, max_updates=None):
     clock = Clock(seconds)
-    monkeypatch.setattr(timed_calls, "time", clock)
+    monkeypatch.setattr("proximo.training.backend.time", clock)
     config = types.SimpleNamespace(batch_size=8, updates_per_call=50)
     backend = types.SimpleNamespace(advance=clock.advance, config=config)
     return clock, TimedCalls(backend, lambda function, *arguments: function(*arguments), max_updates)
 
 
-@pytest.mark.parametrize(("seconds", "expected"), [(0.1, 10), (0.4, 2), (3.0, 1), (1e-6, 50)])
-def test_a_call_takes_about_a_second_and_does_not_pass_the_boundary(monkeypatch, seconds, expected):
-    _, calls = timed(monkeypatch, seconds)
-    assert calls.num_updates(0, 100) == 1
+@pytest.mark.parametrize(
+    ("seconds", "max_updates", "expected"), [(0.1, None, 10), (0.4, None, 2), (3.0, None, 1), (1e-6, None, 50), (0.1, 7, 7)]
+)
+def test_a_call_takes_about_a_second_and_does_not_pass_the_boundary(monkeypatch, seconds, max_updates, expected):
+    _, calls = timed(monkeypatch, seconds, max_updates)
+    assert calls.num_updates(0, 100) == (max_updates or 1)
     after = calls.advance(Snapshot(0, 3, 24), 1)
     assert after[:3] == (1, 4, 32)
     assert calls.last_seconds == pytest.approx(seconds)
     assert [calls.num_updates(1, boundary) for boundary in (100, 4, 2)] == [expected, min(expected, 3), 1]
-
-
-def test_max_updates_replaces_the_second(monkeypatch):
-    assert timed(monkeypatch, 0.1, max_updates=7)[1].num_updates(0, 100) == 7
 
 
 def test_pace_averages_calls_but_the_next_size_follows_the_last(monkeypatch):

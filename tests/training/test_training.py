@@ -16,9 +16,8 @@ from proximo.collect import program_cache
 from proximo.errors import ConfigError, EnvError, EnvironmentFault, TrainingError
 from proximo.storage import checkpoint, run_directory
 from proximo.storage.named_folders import seed_run_dirs
-from proximo.tracking.json_lines import read_rows
 from proximo.tracking.reporter import Reporter
-from proximo.training import timed_calls
+from proximo.tracking.run_trackers import read_rows
 from proximo.training.backends import JaxBackend
 
 from helpers import compilations
@@ -68,7 +67,7 @@ def test_rows_have_all_metrics(run):
 
 
 def test_rows_have_the_seconds_and_the_speed_of_the_same_updates(tmp_path, monkeypatch):
-    monkeypatch.setattr(timed_calls, "CALL_SECONDS", 1e6)  # after a call of one update, calls that fill several rows
+    monkeypatch.setattr("proximo.training.backend.CALL_SECONDS", 1e6)  # after a call of one update, calls that fill several rows
     run_dir = trained(tmp_path, "r", updates_per_call=0, eval_episodes=0, total_steps=200 * BATCH, checkpoint_every=100 * BATCH)
     proximo.resume(f"{run_dir}@{100 * BATCH}")
     table = read_rows(run_dir / "metrics.jsonl")
@@ -103,7 +102,7 @@ def test_division_into_calls_does_not_change_the_rows(tmp_path, monkeypatch):
     settings = {"total_steps": 300 * BATCH, "updates_per_call": 0, "eval_episodes": 0, "checkpoint_every": 50 * BATCH}
     written = []
     for name, seconds in (("single", 0.0), ("whole", 1e6)):
-        monkeypatch.setattr(timed_calls, "CALL_SECONDS", seconds)
+        monkeypatch.setattr("proximo.training.backend.CALL_SECONDS", seconds)
         run_dir = trained(tmp_path, name, **settings)
         seconds = [row["time/seconds"] for row in read_rows(run_dir / run_directory.METRICS)]
         assert seconds == sorted(set(seconds))

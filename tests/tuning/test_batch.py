@@ -10,8 +10,8 @@ import pytest
 from proximo.collect.environment import environment
 from proximo.config import override
 from proximo.errors import ConfigError
+from proximo.training.backend import TimedCalls
 from proximo.training.backends import make_backend
-from proximo.training.timed_calls import TimedCalls
 from proximo.tuning import batch as module
 from proximo.tuning.batch import Batch, with_hyperparameters
 

@@ -58,7 +58,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, verb: str, doc: str | None, **options: Any):
         text, _, usage = (doc or "").partition("\n\n")
-        usage = "\n       ".join(map(str.strip, usage.strip().splitlines())) or None
+        usage = usage.strip().replace("\n", "\n       ") or None
         super().__init__(f"proximo {verb}".strip(), usage, " ".join(text.split()), allow_abbrev=False, **options)
         self._words: list[str] = []
         # argparse takes -1e-3 for a flag, because its expression has no exponents.
@@ -73,7 +73,7 @@ class Parser(argparse.ArgumentParser):
 
         known = self._option_string_actions
         flags = [word.partition("=")[0] for word in self._words if word.startswith("--")]
-        takes_run = any(str(action.metavar).startswith("RUN") for action in self._actions)
+        takes_run = any(action.metavar == "RUN" for action in self._actions)
         answers = other_libraries.answer_flags([flag.removeprefix("--") for flag in flags if flag not in known], known, takes_run)
         raise UsageError(f"{message[:1].upper()}{message[1:]}; see `{self.prog} --help`.{answers}")
 
@@ -213,11 +213,8 @@ def _prepare_streams() -> None:
     for number, name in ((1, "stdout"), (2, "stderr")):
         stream = getattr(sys, name)
         if stream is None:
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, number, inheritable=True)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), number)
             os.set_inheritable(number, True)  # dup2 does this only if the two differ
-            if nowhere != number:
-                os.close(nowhere)
             setattr(sys, name, os.fdopen(number, "w", closefd=False, errors="replace"))
         elif getattr(stream, "errors", "") == "strict":
             stream.reconfigure(errors="replace")

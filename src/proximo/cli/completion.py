@@ -7,6 +7,7 @@ import argparse
 import contextlib
 import importlib
 import re
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -70,8 +71,7 @@ def run(options: Options) -> int:
 def _describe(action: Any) -> None:
     """Set what completes an argument, and a help text and a metavar that fit into each shell's script."""
     metavar = action.metavar if isinstance(action.metavar, str) else ""
-    words = [word for word in metavar.split("|") if word != "MODULE:NAME"]
-    if kind := KINDS.get(metavar.removesuffix("...")):
+    if kind := KINDS.get(metavar):
         function = f"_proximo_{kind}"
         one = f'{function}() {{ _proximo_names {kind} "$1"; }}\n'
         fish = f"(proximo {COMPLETE} {kind} (commandline -ct))"
@@ -79,8 +79,9 @@ def _describe(action: Any) -> None:
         action.complete = {"bash": function, "zsh": function, "fish": fish, "preamble": preamble}
     elif metavar in ("FILE", "FOLDER"):
         action.complete = "file"
-    elif "|" in metavar and all(re.fullmatch(r"[a-z0-9_.]+", word) for word in words):  # such as none|gru|lstm|MODULE:NAME
-        action.choices = words
+    elif "|" in metavar:  # such as none|gru|lstm|MODULE:NAME, but not VALUE|VALUE@SHARE,...
+        words = metavar.removesuffix("|MODULE:NAME")
+        action.choices = words.split("|") if re.fullmatch(r"[a-z0-9_.|]+", words) else None
     action.metavar = re.sub(r"\W", "-", metavar) or None  # zsh takes ":" as the end of a word
     if action.help not in (None, "", argparse.SUPPRESS):
         action.help = first_clause(action.help, ";\n")
@@ -105,19 +106,18 @@ def known_names(kind: str, word: str = "") -> list[str]:
     if word.startswith(zoo.PREFIX):
         return zoo.names()
     is_one = is_run if kind == "runs" else lambda path: (path / "journal.log").is_file()
-    found, (name, at, _) = known_folders(Path(kind if kind == "runs" else "tune"), is_one), word.rpartition("@")
-    if kind == "runs" and at:
-        run_dir = next((path for path in found if name in _names(path, found)), Path(name))
-        steps = sorted((int(path.name) for path in run_dir.glob("checkpoints/[0-9]*") if path.name.isdigit()), reverse=True)
-        return [f"{name}@{checkpoint}" for checkpoint in ("best", "last", *steps)]
+    found = known_folders(Path(kind if kind == "runs" else "tune"), is_one)
+    counts = Counter(path.name for path in found)
+    # Shortest first: the name alone only if it is unique.
+    all_names = {path: [path.name, "/".join(path.parts[-2:]), str(path)] for path in found}
+    names = {path: some[counts[path.name] > 1 :] for path, some in all_names.items()}
+    name, at, _ = word.rpartition("@")
+    if at and kind == "runs":
+        run_dir = next((path for path in found if name in names[path]), Path(name))
+        steps = (int(path.name) for path in run_dir.glob("checkpoints/*") if path.name.isdigit())
+        return [f"{name}@{checkpoint}" for checkpoint in ("best", "last", *sorted(steps, reverse=True))]
     # The shortest name of each, until the user has typed something.
-    return ["last", *(name for path in found for name in _names(path, found)[: None if word else 1])] if found else []
-
-
-def _names(path: Path, found: list[Path]) -> list[str]:
-    """What names a run, shortest first: its name if it is unique, environment/name, and its path."""
-    unique = [path.name] if sum(other.name == path.name for other in found) == 1 else []
-    return [*unique, f"{path.parent.name}/{path.name}", str(path)]
+    return ["last", *(name for path in found for name in names[path][: None if word else 1])] if found else []
 
 
 def remember_environments(ids: Iterable[str]) -> None:

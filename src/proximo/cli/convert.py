@@ -26,14 +26,15 @@ def make_parser() -> Parser:
 def run(options: Options) -> int:
     from proximo.convert import convert
 
-    converted, out = convert(options.source, options.env), options.out
+    source, out = options.source, options.out
+    if out is not None and os.path.exists(out) and os.path.exists(source) and out.samefile(source):
+        raise UsageError(f"--out {out} is the file that is converted: choose another name.")
+    converted = convert(source, options.env)
     print(printable(converted.report), file=sys.stderr)
     if out is None:
         print(converted.yaml, end="")
         return 0
     try:
-        if os.path.exists(options.source) and out.exists() and out.samefile(options.source):
-            raise UsageError(f"--out {out} is the file that is converted: choose another name.")
         out.write_text(converted.yaml, encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"Cannot write --out {out} ({error.strerror}).") from error

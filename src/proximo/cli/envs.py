@@ -1,6 +1,6 @@
 """List the environments."""
 
-from proximo.cli import Options, Parser, print_json
+from proximo.cli import Options, Parser, aligned, print_json
 from proximo.cli.completion import remember_environments
 from proximo.envs.libraries import LIBRARIES
 
@@ -34,16 +34,14 @@ def run(options: Options) -> int:
     for library, entries in rows.items():
         if not entries:
             print(f"{library}: not installed (pip install {LIBRARIES[library].install})")
-            continue
-        if library not in SHORT and options.library is None:
+        elif library not in SHORT and options.library is None:
             print(f"{library}: {len(entries)} ids, such as {entries[0]['id']}; `proximo envs {library}` lists them")
-            continue
-        print(library)
-        width = max(len(entry["id"]) for entry in entries) + 2
-        for entry in entries:
-            spaces = entry.get("error", "")
-            if "observation" in entry:
-                spaces = f"{entry['observation']:<26}→ {entry['action']}".removesuffix("→ ").rstrip()
-            print(f"  {entry['id']:<{width}}{spaces}{'  preset' if entry['preset'] else ''}".rstrip())
+        else:
+            print("\n  ".join([library, *aligned([_cells(**entry) for entry in entries])]))
     print("Yours: my_package.module:MyEnv (a Gymnasium or JAX environment; it needs no base class)")
     return 0
+
+
+def _cells(id: str, preset: bool, observation: str = "", action: str = "", error: str = "") -> list[str]:
+    """The columns of an environment."""
+    return [id, observation, f"→ {action}" if action else "", "preset" if preset else "", error]

@@ -3,6 +3,7 @@
 proximo launch -n N [--heartbeat SECONDS] -- train ENV [--SETTING VALUE]
 """
 
+import concurrent.futures
 import contextlib
 import math
 import os
@@ -10,12 +11,12 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from typing import IO
 
 from proximo.cli import Options, Parser, UsageError
 from proximo.jax_setup import LAUNCHER
+from proximo.threads import in_thread
 
 ENDING_SECONDS = 3.0
 """After the error of one process, the others have this time to end; after a signal, the heartbeat in addition."""
@@ -33,23 +34,20 @@ def make_parser() -> Parser:
 
 def run(options: Options) -> int:
     command, count = options.command, options.processes
-    if command[:1] == ["proximo"]:
-        raise UsageError("The command after -- begins with train: omit proximo.")
     if command[:1] != ["train"]:
         given = f"{command[0]} cannot be launched" if command else "no command is given"
         raise UsageError(f"{given}: expected train, as in `proximo launch -n 2 -- train brax:ant --num-envs 4096`.")
     if count < 1:
         raise UsageError(f"-n {count}: expected 1 or more processes.")
     processes: list[subprocess.Popen[str]] = []
-    readers: list[threading.Thread] = []
+    readers: list[concurrent.futures.Future[None]] = []
     passed_on: list[int] = []
 
     def pass_on(number: int, _frame: object) -> None:
         """Pass a signal on to all processes, which agree on the step at which they stop."""
         passed_on.append(number)
         for process in processes:
-            if process.poll() is None:
-                process.send_signal(number)
+            process.send_signal(number)  # does nothing to one that has ended
 
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
@@ -60,8 +58,7 @@ def run(options: Options) -> int:
             processes.append(process := _start(index, count, port, words))
             answer = "" if "--json" in command else f"[{index}] "  # JSON is the answer of process 0 alone, without a number
             for streams in ((process.stdout, sys.stdout, answer), (process.stderr, sys.stderr, f"[{index}] ")):
-                readers.append(threading.Thread(target=_print_lines, args=streams, daemon=True))
-                readers[-1].start()
+                readers.append(in_thread(_print_lines, *streams))
         code = _wait(processes, options.heartbeat, passed_on)
     finally:
         for process in processes:
@@ -69,8 +66,7 @@ def run(options: Options) -> int:
             process.wait()
         for number, handler in before.items():
             signal.signal(number, handler)
-    for reader in readers:
-        reader.join(ENDING_SECONDS)
+    concurrent.futures.wait(readers, ENDING_SECONDS)
     return 128 - code if code < 0 else code
 
 

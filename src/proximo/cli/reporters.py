@@ -6,19 +6,25 @@ import importlib.util
 import os
 import statistics
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 from proximo.cli import print_warnings
 from proximo.config import Config, text_of
 from proximo.errors import command, discard_output
-from proximo.tracking.displays import TerminalBar, console_on, draws_in_place
-from proximo.tracking.progress import DisplayReporter, TrainingProgress, amount, duration, number
+from proximo.tracking.progress import (
+    DisplayReporter,
+    TerminalBar,
+    TrainingProgress,
+    amount,
+    console_on,
+    draws_in_place,
+    duration,
+    number,
+)
 
 Kind = TypeVar("Kind", bound=DisplayReporter)
-SHOWN_ELSEWHERE = {"id", "seed", "seeds", "name", "runs_dir"}
-"""Settings that other rows of the banner show."""
 
 
 @contextlib.contextmanager
@@ -44,19 +50,16 @@ def open_reporter(kind: type[Kind], quiet: bool = False, as_json: bool = False) 
 class TrainingReporter(TrainingProgress):
     """Also prints the settings and the result."""
 
-    def __init__(self, *arguments: Any, **options: Any):
-        super().__init__(*arguments, **options)
-        self._home = Path.cwd()  # now, because an environment may change the working folder
-        self._how = ""
+    _how = ""
 
     def _from_home(self, path: Path) -> Path:
         """``path`` relative to the folder in which the command was started."""
         return path.relative_to(self._home) if path.is_relative_to(self._home) else path
 
-    def started(self, config: Config, run_dirs: list[Path], summary: dict[str, Any]) -> None:
+    def started(self, config: Config, run_dirs: list[Path], summary: dict[str, str]) -> None:
         self.config = config
         self.where = self._from_home(run_dirs[0] if len(run_dirs) == 1 else run_dirs[0].parent)
-        self.rows(banner(config, len(run_dirs), summary) | {"run": str(self.where)})
+        self.rows(summary | {"run": str(self.where)})
         super().started(config, run_dirs, summary)
 
     def compiled(self, how: str) -> None:
@@ -67,7 +70,7 @@ class TrainingReporter(TrainingProgress):
 
     def finished(self, results: list[Any]) -> None:
         super().finished(results)
-        if not results or any(r.interrupted for r in results):
+        if any(r.interrupted for r in results):
             return
         for result in results:
             run_dir, best = self._from_home(result.run_dir), result.best
@@ -79,38 +82,6 @@ class TrainingReporter(TrainingProgress):
             self.line(mean)
         following = _next_commands(self.config, self.where, self._from_home(results[0].run_dir))
         self.line("\n".join(f"{'' if i else 'Next:':<7}{line}" for i, line in enumerate(following)))
-
-
-def banner(config: Config, seeds: int, summary: dict[str, Any]) -> dict[str, str]:
-    """What is trained, by the names of the rows."""
-    ppo, total = config.ppo, config.total_updates * config.batch_size
-    named = f", {seeds} seeds ({summary['seeds']})" if seeds > 1 else f", seed {config.run.seed}"
-    resumed = f", resumed at step {summary['resumed_at']:,}" if "resumed_at" in summary else ""
-    rounded = f" (of {ppo.total_steps:,} requested: only whole updates)" if ppo.total_steps != total else ""
-    return {
-        "environment": f"{config.env.id}: {summary['observation']} → {summary['action']}",
-        "based on": config.started_from,
-        "given": _shown(config.given),
-        "network": f"{summary['network']}: {summary['parameters']:,} parameters",
-        "batch": summary["batch"],
-        "training": f"{total:,} steps{rounded} in {amount(summary['updates'], 'update')}{named}{resumed}",
-        "settings": f"learning rate {ppo.learning_rate}, γ {ppo.gamma:g}, λ {ppo.gae_lambda:g}, clip {ppo.clip_eps}, "
-        f"entropy {ppo.ent_coef}",
-        "preprocessed": summary["preprocessed"],
-        "normalized": summary["normalized"],
-        "device": summary["device"],
-        "in JAX": f"{summary['twin']} is the same task, stepped on the device" if summary.get("twin") else "",
-    }
-
-
-def _shown(settings: Mapping[str, Any]) -> str:
-    """Settings and their values for the banner."""
-
-    def word(value: Any) -> str:
-        is_code = not isinstance(value, str | int | float | tuple | list | dict)
-        return getattr(value, "__qualname__", type(value).__name__) if is_code else text_of(value) or "none"
-
-    return ", ".join(f"{name} {word(value)}" for name, value in settings.items() if name not in SHOWN_ELSEWHERE)
 
 
 def _outcome(result: Any) -> str:
@@ -141,7 +112,7 @@ def _mean_outcome(results: list[Any], seeds: int) -> str:
 def _next_commands(config: Config, where: Path, policy: Path) -> list[str]:
     """The commands for the run ``where`` and ``policy``, the run of one seed, on the evaluation environment."""
     run = config.run
-    env = ["--env", run.eval_env] if isinstance(run.eval_env, str) and run.eval_env else []
+    env = ["--env", run.eval_env] if run.eval_env else []
     env += ["--env-settings", text_of(run.eval_env_settings)] if run.eval_env_settings else []
     missing = "" if importlib.util.find_spec("tensorboard") else "   # after: pip install tensorboard"
     return [

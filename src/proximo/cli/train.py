@@ -4,6 +4,7 @@ proximo train [ENV] [--SETTING VALUE ...]
 proximo train --resume RUN
 """
 
+import statistics
 from typing import Any
 
 from proximo.cli import Options, Parser, UsageError, print_json, quiet_stdout
@@ -106,6 +107,6 @@ def summary(results: list[Any]) -> dict[str, Any]:
     if len(rows) == 1:
         return rows[0]
     figures = {name: [row[name] for row in rows if row[name] is not None] for name in RESULTS[1:]}
-    means = {name: sum(values) / len(values) if values else None for name, values in figures.items()}
-    total = {"run_dir": str(results[0].run_dir.parent), "steps_per_second": total_speed(results)}
-    return {"run_dir": "", **means, "steps": round(means["steps"] or 0), **total, "seeds": rows}
+    means = {name: statistics.fmean(values) if values else None for name, values in figures.items()}
+    means |= {"steps": round(statistics.fmean(figures["steps"])), "steps_per_second": total_speed(results)}
+    return {"run_dir": str(results[0].run_dir.parent), **means, "seeds": rows}

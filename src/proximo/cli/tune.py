@@ -50,19 +50,20 @@ def make_parser() -> Parser:
 def run(options: Options) -> int:
     resumes, settings = options.resume is not None, options.settings
     if resumes:
-        usual = vars(make_parser().parse_args([]))
-        changed = (name for name, value in vars(options).items() if name not in WITH_RESUME and value != usual[name])
+        default = make_parser().get_default
+        changed = (name for name, value in vars(options).items() if name not in WITH_RESUME and value != default(name))
         if given := [name if name == "env" else f"--{name.removeprefix('setting_').replace('_', '-')}" for name in changed]:
-            what = f"only --trials and --seconds can change, not {', '.join(given)}"
-            raise UsageError(f"--resume continues a study with its settings: {what}.")
+            raise UsageError(
+                f"--resume continues a study with its settings: only --trials and --seconds can change, not {', '.join(given)}."
+            )
     # Imported here, so that help and mistakes in flags do not wait for JAX.
     from proximo.tuning.api import check_optuna, resume, tune
 
     check_optuna("`proximo tune`")
     from proximo.cli.reporters import open_reporter
     from proximo.settings import make_config
+    from proximo.tracking.progress import StudyProgress
     from proximo.tuning.plan import make_plan
-    from proximo.tuning.progress import StudyProgress
     from proximo.tuning.space import as_mapping
 
     with open_reporter(StudyProgress, options.quiet, options.json) as reporter, quiet_stdout(options.json):
@@ -94,21 +95,19 @@ def print_result(result: Any) -> None:
     from proximo.tuning.plan import FINAL, TEST, TRIAL
     from proximo.tuning.space import plain
 
-    best = result.best
+    best, done = result.best, result.counts["done"]
     print(f"\n{len(result.trials)} trials: " + ", ".join(f"{n} {state}" for state, n in result.counts.items() if n))
+    named = {TRIAL: ("seed", ""), FINAL: ("seed", " of the final round"), TEST: ("test seed", "")}
     for trial in (result.trials[0], best) if best.number else (best,):
-        parts = {TRIAL: ("seed", ""), FINAL: ("seed", " of the final round"), TEST: ("test seed", "")}
-        scores = {kind: x for kind in parts if (x := trial.scores.get(kind))}
-        listed = [f"{number(trial.mean(k))} on {amount(len(x), parts[k][0])}{parts[k][1]}" for k, x in scores.items()]
+        scores = [(trial.mean(kind), len(trial.scores.get(kind, ())), *names) for kind, names in named.items()]
+        listed = [f"{number(mean)} on {amount(count, noun)}{of}" for mean, count, noun, of in scores if count]
         print(f"{trial.name.removeprefix('the '):>12}  {', '.join(listed)}")
     if best.scores.get(TEST):
         print("Report the score on the test seeds: no choice depends on them.")
     elif TEST in best.scores:
         print("The winner failed on its test seeds (NaN or infinity): its other scores are too high on average.")
-    elif result.counts["done"] > 1:
-        print(
-            f"The winner was not tested on other seeds: its score is the highest of {result.counts['done']} and too high on average."
-        )
+    elif done > 1:
+        print(f"The winner was not tested on other seeds: its score is the highest of {done} and too high on average.")
     if best.number == 0:
         print("No trial was better than the base.")
     configs = (result.plan.base, result.plan.config(best))

@@ -29,8 +29,8 @@ from proximo.storage.checkpoint import CONFIG, encode
 from proximo.storage.named_folders import names_of
 from proximo.storage.run_directory import COMMAND, METRICS, SYSTEM
 from proximo.storage.system_info import EXACT_VARIABLES
-from proximo.tracking.json_lines import read_rows
 from proximo.tracking.progress import amount
+from proximo.tracking.run_trackers import read_rows
 
 __all__ = ["Published", "pull", "push"]
 

@@ -21,8 +21,8 @@ from proximo.report.runs import IRRELEVANT_SETTINGS, TRAINING, RunRecord, Sectio
 from proximo.serialization import JsonObject, json_object
 from proximo.storage.run_directory import COMMAND, HISTOGRAMS, SYSTEM
 from proximo.tracking.histograms import Histogram
-from proximo.tracking.json_lines import read_rows
 from proximo.tracking.progress import amount, duration, number
+from proximo.tracking.run_trackers import read_rows
 
 RETURNS = "histograms/episode_returns"
 BINS, SHADES = 40, 5

@@ -17,7 +17,7 @@ from proximo.serialization import JsonObject
 from proximo.storage.named_folders import names_of, seed_run_dirs
 from proximo.storage.run_directory import FAILURE, METRICS, STOPPED, in_use, read_config
 from proximo.storage.run_lookup import find_run
-from proximo.tracking.json_lines import read_rows
+from proximo.tracking.run_trackers import read_rows
 
 EVALUATION, TRAINING, SUCCESS = "eval/return_mean", "rollout/return_mean", "eval/success_rate"
 RESULT_SETTINGS = {"matmul_precision", "eval_env", "eval_env_settings", "eval_max_steps"}

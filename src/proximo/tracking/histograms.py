@@ -34,7 +34,7 @@ class Histogram:
         """Count ``values`` of any shape: in one bin for each integer of a range below 256, else in 64 bins. None if no value is
         finite."""
         flat = values.reshape(-1)
-        flat = flat[:: -(-len(flat) // MAX_VALUES) | 1] if len(flat) > MAX_VALUES else flat
+        flat = flat[:: -(-len(flat) // MAX_VALUES) | 1]
         x = flat.astype(np.float64)
         x = x[np.isfinite(x)]
         if not len(x):
@@ -68,13 +68,13 @@ def of_rows(rows: Mapping[str, Any]) -> dict[str, Histogram]:
     ``actions`` and the leaves of ``observations`` T N .... ``episode_returns`` and ``episode_lengths``, of any shape, are
     counted where ``episode_ends`` is true."""
     valid, ends = np.asarray(rows["valid"]), np.asarray(rows["episode_ends"])
-    values = {name: np.asarray(rows[name])[valid] for name in ("returns", "advantages", "ratios")}
-    actions = np.asarray(rows["actions"]).reshape((*valid.shape, -1))[valid]
-    several = 1 < actions.shape[1] <= MAX_COMPONENTS
-    values |= {f"actions/{i}": x for i, x in enumerate(actions.T)} if several else {"actions": actions}
-    for path, leaf in jax.tree.leaves_with_path(rows["observations"]):
-        names = ["observations", *(jax.tree_util.keystr((key,), simple=True) for key in path)]
+    actions = np.asarray(rows["actions"]).reshape((*valid.shape, -1))
+    several = 1 < actions.shape[-1] <= MAX_COMPONENTS
+    counted = {name: rows[name] for name in ("returns", "advantages", "ratios", "observations")}
+    counted["actions"] = list(np.moveaxis(actions, -1, 0)) if several else actions
+    values = {name: np.asarray(rows[name])[ends] for name in ("episode_returns", "episode_lengths")}
+    for path, leaf in jax.tree.leaves_with_path(counted):
+        names = [jax.tree_util.keystr((key,), simple=True) for key in path]
         if ACTION_MASK not in names:
             values["/".join(name for name in names if name != OBSERVATION)] = np.asarray(leaf)[valid]
-    values |= {name: np.asarray(rows[name])[ends] for name in ("episode_returns", "episode_lengths")}
     return {f"histograms/{name}": made for name, x in values.items() if (made := Histogram.of(x)) is not None}

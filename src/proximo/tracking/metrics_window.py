@@ -1,6 +1,6 @@
 """``MetricsWindow``: the metrics of the updates between two rows, and how they become one row."""
 
-from collections import deque
+import functools
 
 import numpy as np
 
@@ -14,7 +14,7 @@ class MetricsWindow:
 
     def __init__(self) -> None:
         self._rows: list[dict[str, float]] = []
-        self._recent: deque[tuple[float, ...]] = deque()
+        self._recent: list[dict[str, float]] = []
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -24,24 +24,15 @@ class MetricsWindow:
         for i in range(len(metrics["rollout/episodes"])):
             row = {name: float(x[i]) for name, x in metrics.items()}
             self._rows.append(row)
-            if row["rollout/episodes"]:
-                self._recent.append(tuple(row[f"rollout/{name}"] for name in ("episodes", "return_mean", "length_mean")))
-        while sum(row[0] for row in list(self._recent)[1:]) >= EPISODE_WINDOW:
-            self._recent.popleft()
+            self._recent += [row] if row["rollout/episodes"] else []
+        counts = np.cumsum([row["rollout/episodes"] for row in reversed(self._recent)])
+        del self._recent[: -int(np.searchsorted(counts, EPISODE_WINDOW)) - 1]
 
-    @property
-    def recent_return(self) -> float | None:
-        """Mean return of about the last hundred finished episodes; None before the first."""
-        return self._recent_mean(1)
-
-    @property
-    def recent_length(self) -> float | None:
-        """Mean length of these episodes, in steps."""
-        return self._recent_mean(2)
-
-    def _recent_mean(self, column: int) -> float | None:
-        count = sum(row[0] for row in self._recent)
-        return sum(row[0] * row[column] for row in self._recent) / count if count else None
+    def recent_mean(self, name: str) -> float | None:
+        """``return_mean`` or ``length_mean`` of about the last hundred finished episodes; None before the first."""
+        count = sum(row["rollout/episodes"] for row in self._recent)
+        total = sum(row["rollout/episodes"] * row[f"rollout/{name}"] for row in self._recent)
+        return total / count if count else None
 
     def merge(self) -> dict[str, float]:
         """One row for all updates since the last merge: sums of counts, statistics over all episodes in ``rollout/``,
@@ -59,13 +50,13 @@ def _merged(name: str, rows: list[dict[str, float]]) -> float:
         return float(values.sum())
     if not rows:
         return float("nan")
-    statistic = name.rpartition("_")[-1]
+    quantity, _, statistic = name.rpartition("_")
     if (is_of_episodes or "/ratio_" in name) and statistic in EXTREMES:
         return float(EXTREMES[statistic](values))
     if not is_of_episodes:
         return float(values.mean())
-    if name.endswith("_std"):
-        means = np.array([row[f"{name.removesuffix('_std')}_mean"] for row in rows])
-        values = values**2 + (means - np.average(means, weights=weights)) ** 2
-        return float(np.sqrt(np.average(values, weights=weights)))
-    return float(np.average(values, weights=weights))
+    mean = functools.partial(np.average, weights=weights)
+    if statistic == "std":
+        means = np.array([row[f"{quantity}_mean"] for row in rows])
+        return float(np.sqrt(mean(values**2 + (means - mean(means)) ** 2)))
+    return float(mean(values))

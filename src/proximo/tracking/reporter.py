@@ -23,13 +23,13 @@ class Reporter:
     """Whether the process exists only for this training. If a compiled call does not return after the user interrupts,
     proximo then ends the process; otherwise it raises ``KeyboardInterrupt``."""
 
-    def started(self, config: Config, run_dirs: list[Path], summary: dict[str, Any]) -> None:
+    def started(self, config: Config, run_dirs: list[Path], summary: dict[str, str]) -> None:
         """A training starts.
 
         Args:
             config: the settings.
             run_dirs: the run directory of each seed; empty in ``PPO.learn``, which writes no file.
-            summary: spaces, network and device, described in words.
+            summary: what is trained, and on what, in words: its environment, settings, network, batch and device.
         """
 
     def seeds_started(self, run_dirs: list[Path], steps: int) -> None:

@@ -1,23 +1,20 @@
 """The trackers of a run: ``metrics.jsonl``, and one queue for TensorBoard and the trackers that ``track`` names."""
 
-import contextlib
 import importlib.util
 import math
 import queue
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
 from proximo.config.validation import TRACKERS, tracker_names
 from proximo.custom_code import imported
-from proximo.errors import ConfigError, lacking
-from proximo.serialization import json_lines
-from proximo.storage.atomic_files import AppendedFile
+from proximo.errors import CheckpointError, ConfigError, lacking
+from proximo.serialization import json_lines, read_json
+from proximo.storage.atomic_files import AppendedFile, write_atomic
 from proximo.storage.run_directory import HISTOGRAMS, METRICS
 from proximo.tracking.histograms import Histogram
-from proximo.tracking.json_lines import read_rows, truncate_after
 from proximo.tracking.tracker import CLIP, Clip, TrackedRun, Tracker, numbers
 
 MODULES = {
@@ -26,10 +23,33 @@ MODULES = {
     "TensorBoard": "proximo.tracking.tensorboard:TensorBoard",
 }
 """Imported in the thread of the trackers, because their libraries take long to import."""
-PATIENCE_SECONDS, HURRY_SECONDS = 60.0, 3.0
-"""How long the end of a training waits for the trackers: normally, and after a second interruption."""
 FLUSH_SECONDS = 1.0
 """How long a checkpoint waits for the trackers to write queued rows. Until they have, later ones do not wait."""
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a JSON-lines file, ``[{"step": …, name: value or None}]``, without an incomplete last line, which a crash
+    may leave. A missing file has no rows. Raises ``CheckpointError`` if a line before the last one is damaged."""
+    rows: list[dict[str, Any]] = []
+    lines = path.read_bytes().splitlines() if path.is_file() else []
+    for i, line in enumerate(lines, 1):
+        try:
+            row = read_json(line)
+        except ValueError:
+            row = None
+        if isinstance(row, dict) and type(row.get("step")) is int and abs(row["step"]) < 2**63:
+            rows.append(row)
+        elif i < len(lines):
+            raise CheckpointError(f"{path} is damaged: line {i} is not a row of metrics. Remove that line to continue.")
+    return rows
+
+
+def truncate_after(path: Path, step: float) -> None:
+    """Remove the rows after ``step`` and an incomplete last line, for a resume. A crash leaves the file as it was."""
+    if path.exists():
+        kept = json_lines(row for row in read_rows(path) if row["step"] <= step)
+        if kept != path.read_bytes():
+            write_atomic(path, kept)
 
 
 def check_trackers(track: str) -> None:
@@ -63,7 +83,7 @@ class RunTrackers(Tracker):
     """
 
     def __init__(self, run: TrackedRun, track: str, tensorboard: bool):
-        self._run, self.patience, self._ended_at = run, PATIENCE_SECONDS, 0.0
+        self._run = run
         self._files = [AppendedFile(run.run_dir / name, run.warned) for name in (METRICS, HISTOGRAMS)]
         for file in self._files:
             truncate_after(file.path, math.inf)  # the first new row would be lost in an incomplete last line
@@ -75,7 +95,8 @@ class RunTrackers(Tracker):
         self._flushed = threading.Event()
         self._flushed.set()
         self._thread = threading.Thread(target=self._work, daemon=True, name="trackers")
-        for row in earlier_rows(run.run_dir, run.resumed_at):
+        self._queue.put(("",))  # makes the trackers
+        for row in () if run.resumed_at is None else earlier_rows(run.run_dir, run.resumed_at):
             self._queue.put(("write", *row))
         self._thread.start()
 
@@ -94,58 +115,40 @@ class RunTrackers(Tracker):
             self._queue.put(("flush",))
             self._flushed.wait(FLUSH_SECONDS)
 
-    def end(self, hurry: bool = False) -> None:
-        """Begin to finish. The ``patience`` starts with the first call, so that all seeds finish at the same time."""
-        if hurry:
-            self.patience = HURRY_SECONDS
-        if not self._ended_at:
-            self._ended_at = time.monotonic()
-            self._queue.put(("close",))
-
     def close(self) -> None:
-        """Wait until everything is written, at most until the ``patience`` ends."""
-        self.end()
+        self._queue.put(("close",))
         for file in self._files:
             file.sync()
-        self._thread.join(max(0.0, self._ended_at + self.patience - time.monotonic()))
+        self._thread.join(self.patience)
         if self._thread.is_alive():
             waited = f"{self._busy} has not written everything within {self.patience:.0f} s"
             self._run.warned(f"{waited}: the last rows may be missing in {', '.join(self._names)}.")
 
     def _work(self) -> None:
-        trackers: dict[str, Any] = {}
-
-        @contextlib.contextmanager
-        def working(name: str) -> Iterator[None]:
-            self._busy = name
-            try:
-                yield
-            except (Exception, SystemExit) as error:
-                trackers.pop(name, None)
-                reason = " ".join(str(error).split()) or "no reason given"
-                failed = f"{name} has failed ({type(error).__name__}: {reason})"
-                self._run.warned(f"{failed}: it receives no more rows, and the training continues.")
-
-        for name in self._names:
-            with working(name):
-                trackers[name] = tracker_class(name)(self._run)
+        trackers: dict[str, Any] = dict.fromkeys(self._names)
         method = ""
         while method != "close":
             method, *arguments = self._queue.get()
-            for name, tracker in list(trackers.items()):
-                with working(name):
-                    getattr(tracker, method, lambda *ignored: None)(*arguments)
+            for name in list(trackers):
+                self._busy = name
+                try:
+                    if trackers[name] is None:
+                        trackers[name] = tracker_class(name)(self._run)
+                    getattr(trackers[name], method, lambda *ignored: None)(*arguments)
+                except (Exception, SystemExit) as error:
+                    del trackers[name]
+                    reason = " ".join(str(error).split()) or "no reason given"
+                    failed = f"{name} has failed ({type(error).__name__}: {reason})"
+                    self._run.warned(f"{failed}: it receives no more rows, and the training continues.")
             if method == "flush":
                 self._flushed.set()
 
 
-def earlier_rows(run_dir: Path, step: int | None) -> list[tuple[int, Mapping[str, Any]]]:
-    """The rows of a run up to ``step``: numbers, histograms and clips. A new run (None) has no rows."""
-    if step is None:
-        return []
-    clips = [path for path in (run_dir / "videos").glob("*.mp4") if path.stem.isdecimal()]
-    rows: list[tuple[int, Mapping[str, Any]]] = []
+def earlier_rows(run_dir: Path, step: int) -> list[tuple[int, dict[str, Any]]]:
+    """The rows of a run up to ``step``: numbers, histograms and clips."""
+    clips = (run_dir / "videos").glob("*.mp4")
+    rows: list[tuple[int, dict[str, Any]]] = []
     for file, read in ((METRICS, lambda x: float("nan") if x is None else x), (HISTOGRAMS, Histogram.from_json)):
         rows += [(row.pop("step"), {name: read(x) for name, x in row.items()}) for row in read_rows(run_dir / file)]
-    rows += [(int(path.stem), {CLIP: Clip(path)}) for path in clips]
+    rows += [(int(path.stem), {CLIP: Clip(path)}) for path in clips if path.stem.isdecimal()]
     return sorted((row for row in rows if row[0] <= step), key=lambda row: row[0])

@@ -2,7 +2,6 @@
 
 import io
 import math
-import re
 import socket
 import struct
 import time
@@ -13,7 +12,7 @@ from PIL import Image as Picture
 from tensorboardX.proto.event_pb2 import Event, SessionLog  # pyright: ignore[reportAttributeAccessIssue]
 from tensorboardX.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
 from tensorboardX.record_writer import masked_crc32c
-from tensorboardX.summary import hparams, text
+from tensorboardX.summary import hparams, make_image, text
 
 from proximo.serialization import dump_yaml
 from proximo.storage.atomic_files import AppendedFile
@@ -32,11 +31,10 @@ class TensorBoard(Tracker):
     """
 
     def __init__(self, run: TrackedRun):
-        earlier = [path.name for path in run.run_dir.glob("events.*")]
+        earlier = sorted(path.name for path in run.run_dir.glob("events.*"))
         # TensorBoard reads the files by name: the new one sorts last, even if the clock was set back.
-        stamps = [int(found[1]) for name in earlier if (found := re.search(r"\.(\d{10})\.", name))]
-        stamp = max([int(time.time()), *(stamp + 1 for stamp in stamps)])
-        name = f"events.out.tfevents.{stamp:010d}.{socket.gethostname()}"
+        first = f"events.out.tfevents.{time.time():010.0f}.{socket.gethostname()}"
+        name = f"{earlier[-1]}+" if earlier else first
         self._file = AppendedFile(run.run_dir / name, run.warned)
         self._first = 0 if run.resumed_at is None or not earlier else run.resumed_at + 1
         """Earlier files have the rows before this step."""
@@ -45,9 +43,9 @@ class TensorBoard(Tracker):
             self._add(step=self._first, session_log=SessionLog(status=SessionLog.START))
         if not run.settings:
             return
-        named = {name: value for group in run.settings.values() for name, value in group.items()}
-        numbers = {name: x if isinstance(x, bool | int | float) else str(x) for name, x in named.items()}
-        experiment, session, _ = hparams(numbers, dict.fromkeys(RESULTS))
+        settings = (setting for group in run.settings.values() for setting in group.items())
+        shown = {name: x if isinstance(x, bool | int | float) else str(x) for name, x in settings}
+        experiment, session, _ = hparams(shown, dict.fromkeys(RESULTS))
         lines = dump_yaml(run.settings).splitlines()
         for summary in (experiment, session, text("settings", "\n".join(f"    {line}" for line in lines))):
             self._add(step=self._first, summary=summary)
@@ -77,13 +75,12 @@ def _value(x: Any) -> dict[str, Any] | None:
     if isinstance(x, Histogram):
         ends = {"min": x.low, "max": x.high, "bucket_limit": x.edges[1:].tolist(), "bucket": x.counts.tolist()}
         return {"histo": {**ends, "num": int(x.counts.sum()), "sum": x.total, "sum_squares": x.squares}}
-    if not isinstance(x, Image | Clip):
-        return {"simple_value": float(x)} if math.isfinite(x) else None
     if isinstance(x, Image):
-        Picture.fromarray(x.pixels).save(data := io.BytesIO(), "PNG")
-    elif x.gif is None:
-        return None
-    else:
-        data = io.BytesIO(x.gif())
-    width, height = Picture.open(data).size
-    return {"image": {"height": height, "width": width, "colorspace": 3, "encoded_image_string": data.getvalue()}}
+        return {"image": make_image(x.pixels)}
+    if isinstance(x, Clip):
+        if x.gif is None:
+            return None
+        data = x.gif()
+        width, height = Picture.open(io.BytesIO(data)).size
+        return {"image": {"height": height, "width": width, "colorspace": 3, "encoded_image_string": data}}
+    return {"simple_value": float(x)} if math.isfinite(x) else None

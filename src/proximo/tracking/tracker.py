@@ -47,6 +47,9 @@ class Clip:
 class Tracker:
     """Receives the rows of a run. A custom tracker must define ``write``; ``close`` is optional."""
 
+    patience = 60.0
+    """Seconds that the end of a training waits for ``close``."""
+
     def write(self, step: int, values: Mapping[str, Any]) -> None:
         """Record a row.
 
@@ -59,9 +62,6 @@ class Tracker:
 
     def flush(self) -> None:
         """Make the rows on this machine survive a power failure. Called before each checkpoint."""
-
-    def end(self, hurry: bool = False) -> None:
-        """Begin to finish, without waiting; in a ``hurry`` with less time. Called before ``close``."""
 
     def close(self) -> None:
         """Finish. No other method is called afterwards."""

@@ -27,6 +27,7 @@ from proximo.storage import run_directory, run_lookup
 from proximo.storage.named_folders import seed_run_dirs
 from proximo.storage.run_directory import locked
 from proximo.storage.system_info import exact_versions, system_differences, system_info
+from proximo.threads import together
 from proximo.tracking.progress import showing_progress
 from proximo.tracking.reporter import Reporter
 from proximo.tracking.run_trackers import check_trackers
@@ -212,10 +213,8 @@ def _train_seeds(
     backend: Backend, runs: list[SeedRun], callbacks: list[SeedCallbacks], reporter: Reporter, path: Path
 ) -> list[Result]:
     """Train all seeds together, or one after the other. ``path`` is what the user resumes."""
-    summary, peers = run_summary(backend), backend.peers
-    if runs[0].resumed_at is not None:
-        summary["resumed_at"] = min(run.step for run in runs)
-    reporter.started(backend.config, [run.folder for run in runs], summary)
+    peers, resumed_at = backend.peers, None if runs[0].resumed_at is None else min(run.step for run in runs)
+    reporter.started(backend.config, [run.folder for run in runs], run_summary(backend, resumed_at))
     for run, own in zip(runs, callbacks, strict=True):
         run.callbacks = own
     size, results, failures = len(runs) if backend.stacked else 1, list[Result](), list[TrainingError]()
@@ -251,12 +250,10 @@ def _train_together(backend: Backend, runs: list[SeedRun], interrupts: Interrupt
     # Restore before anything is written: if a checkpoint does not fit, the run stays unchanged.
     states = [resuming.restore(backend, run, reporter) for run in runs if run.info is not None]
     with contextlib.ExitStack() as stack:
+        stack.callback(lambda: together(*(run.trackers.close for run in runs)))
         for run in runs if backend.peers.is_first else ():
             with run_directory.writing(run.folder):
                 run.open(reporter.warned)
-            stack.callback(run.trackers.close)
-        # Called before every `close`, so that the trackers of all seeds close at the same time.
-        stack.callback(lambda: [run.trackers.end() for run in runs])
         training = stack.enter_context(contextlib.closing(Training(backend, runs, interrupts, reporter, path)))
         numbers = [run.config.run.seed for run in runs]
         for _ in training.calls(lambda: backend.join(states) if states else backend.start(numbers), runs[0].step):

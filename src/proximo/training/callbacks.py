@@ -29,7 +29,7 @@ from __future__ import annotations
 import copy
 import inspect
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,8 +42,7 @@ from proximo.evaluation.policy import Policy
 from proximo.serialization import jsonable, read_json
 from proximo.storage.run_directory import save_run
 from proximo.tracking.metrics_window import MetricsWindow
-from proximo.training.backend import Backend, copy_of
-from proximo.training.timed_calls import Snapshot
+from proximo.training.backend import Backend, Snapshot, copy_of
 
 HOOKS = ("on_start", "on_update", "on_evaluation", "on_end")
 
@@ -134,29 +133,8 @@ def callbacks_of_seeds(callbacks: Sequence[Any], config: Config, seeds: int = 1)
         raise ConfigError(f"callbacks = {type(callbacks).__name__}: expected a list, for example [EarlyStopping(at=475)].")
     for callback in callbacks:
         name = callback.__name__ if isinstance(callback, type) else type(callback).__name__
-        hooks = [hook for hook in HOOKS if _has(callback, hook)]
-        if not hooks:
-            hints = [near for method in dir(callback) if method.startswith("on") and (near := nearest(method, HOOKS))]
-            raise ConfigError(f"callbacks: {name} has none of {', '.join(HOOKS)}{hints[0] if hints else ''}.")
-        if isinstance(callback, type):
-            raise ConfigError(f"callbacks: {name} is a class: expected an object, for example {name}().")
-        if not config.run.eval_episodes and "on_evaluation" in hooks and "on_update" not in hooks:
-            raise ConfigError(f"callbacks: {name} needs evaluations, but eval_episodes = 0: set eval_episodes to 1 or more.")
-        for hook in hooks:
-            try:
-                inspect.signature(getattr(callback, hook)).bind(None)
-            except TypeError as error:
-                argument = "result" if hook == "on_evaluation" else "info"
-                raise ConfigError(f"callbacks: {name}.{hook} is called as {hook}({argument}): {error}.") from None
-            except ValueError:  # a function in C, which may have no signature
-                pass
-            if inspect.iscoroutinefunction(getattr(callback, hook)):
-                raise ConfigError(
-                    f"callbacks: {name}.{hook} is asynchronous, so a call would do nothing: define it without async."
-                )
-        every = getattr(callback, "every", 1)
-        if not is_integer(every) or every < 1:
-            raise ConfigError(f"callbacks: {name}.every = {every!r}: expected a number of updates, 1 or more.")
+        if problem := _problem(callback, name, config):
+            raise ConfigError(f"callbacks: {name}{problem}.")
     try:
         return [SeedCallbacks(callbacks if seeds == 1 else map(copy.deepcopy, callbacks)) for _ in range(seeds)]
     except Exception as error:
@@ -164,6 +142,27 @@ def callbacks_of_seeds(callbacks: Sequence[Any], config: Config, seeds: int = 1)
             f"callbacks: each of several seeds has a copy of each callback, which failed ({type(error).__name__}: {error}): leave out of "
             "their attributes what cannot be copied, such as open files and locks, or train each seed alone."
         ) from error
+
+
+def _problem(callback: Any, name: str, config: Config) -> str:
+    """What is wrong with a callback; empty: nothing."""
+    hooks = {hook: getattr(callback, hook) for hook in HOOKS if _has(callback, hook)}
+    if not hooks:
+        hints = [near for method in dir(callback) if method.startswith("on") and (near := nearest(method, HOOKS))]
+        return f" has none of {', '.join(HOOKS)}{hints[0] if hints else ''}"
+    if isinstance(callback, type):
+        return f" is a class: expected an object, for example {name}()"
+    if not config.run.eval_episodes and "on_evaluation" in hooks and "on_update" not in hooks:
+        return " needs evaluations, but eval_episodes = 0: set eval_episodes to 1 or more"
+    for hook, method in hooks.items():
+        try:
+            inspect.signature(method).bind(None)
+        except TypeError as error:
+            return f".{hook} is called as {hook}({'result' if hook == 'on_evaluation' else 'info'}): {error}"
+        except ValueError:  # a function in C, which may have no signature
+            pass
+    every = getattr(callback, "every", 1)
+    return "" if is_integer(every) and every >= 1 else f".every = {every!r}: expected a number of updates, 1 or more"
 
 
 def _has(callback: Any, hook: str) -> bool:
@@ -186,17 +185,15 @@ class SeedCallbacks:
         for _, window in self._updated:
             window.add(metrics)
 
-    def update(self, update: int, info: Callable[[dict[str, Any]], Info]) -> bool:
-        """Call ``on_update`` where it is due, and return whether any callback asks to stop."""
-        stop = False
+    def updated(self, update: int) -> Iterator[tuple[Any, dict[str, Any]]]:
+        """The callbacks whose ``on_update`` is due, and the metrics since its last call."""
         for callback, window in self._updated:
             if len(window) and update % getattr(callback, "every", 1) == 0:
-                stop |= _asks_to_stop(callback, "on_update", info(jsonable(window.merge())))
-        return stop
+                yield callback, jsonable(window.merge())
 
     def call(self, hook: str, info: Info) -> bool:
         """Call another hook of all callbacks, and return whether any asks to stop."""
-        return any([_asks_to_stop(callback, hook, info) for callback in self.objects if _has(callback, hook)])
+        return any([asks_to_stop(callback, hook, info) for callback in self.objects if _has(callback, hook)])
 
     def state(self) -> list[dict[str, Any]]:
         """Name and state of each callback. Raises ``ConfigError`` for a state that is not JSON."""
@@ -219,15 +216,12 @@ class SeedCallbacks:
             then, now = (", ".join(listed) or "none" for listed in (saved_names, names))
             return f"the callbacks were {then} and are now {now}, so their saved state is not loaded."
         for callback, entry in zip(self.objects, saved, strict=True):
-            if entry["state"] is None:
-                continue
-            if not hasattr(callback, "load_state_dict"):
-                raise ConfigError(f"callbacks: {entry['name']} has state_dict, but no load_state_dict, which a resume needs.")
-            callback.load_state_dict(entry["state"])
+            if entry["state"] is not None:
+                callback.load_state_dict(entry["state"])
         return None
 
 
-def _asks_to_stop(callback: Any, hook: str, info: Info) -> bool:
+def asks_to_stop(callback: Any, hook: str, info: Info) -> bool:
     """Call a hook, and return whether it asks to stop. Raises ``ConfigError`` for another result."""
     result = getattr(callback, hook)(info)
     if result is None or hook not in ("on_update", "on_evaluation"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -17,10 +16,10 @@ from proximo.rendering.video import gif_of, videos
 from proximo.rendering.watching import record
 from proximo.threads import in_thread
 from proximo.tracking.tracker import CLIP, Clip, Tracker
+from proximo.training.backend import Snapshot
 from proximo.training.events import Event, interval
 from proximo.training.interrupts import together
 from proximo.training.seed_run import SeedRun
-from proximo.training.timed_calls import Snapshot
 
 if TYPE_CHECKING:
     from proximo.training.loop import Training
@@ -39,7 +38,6 @@ class Clips(Event):
         self.every = 0 if training.path is None else interval(training.config.run.video_every, training.config)
         self._players: dict[int, Player] = {}
         """The environment of each seed, kept until the end: closing a renderer may break others (pygame.quit)."""
-        self._pending: concurrent.futures.Future[None] | None = None  # the clip that another thread draws
         self._is_over = False  # whether a clip has failed
 
     def on_start(self, now: Snapshot) -> None:
@@ -48,13 +46,14 @@ class Clips(Event):
                 raise no_renderer(self.training.config.env.id)
 
     def on_update(self, now: Snapshot) -> None:
-        together(self.training.peers, "a clip", self._record_all, now)
+        if self.is_due(now.update):
+            together(self.training.peers, "a clip", self._record_all, now)
 
     def close(self) -> None:
         with self._warning(), contextlib.ExitStack() as stack:
             for player in self._players.values():
                 stack.callback(player.close)
-            self._finish()
+            self.finish()
 
     def _record_all(self, now: Snapshot) -> None:
         for seed_run in self.training.active() if self.training.peers.is_first and not self._is_over else ():
@@ -63,7 +62,7 @@ class Clips(Event):
     def _record(self, seed_run: SeedRun, actor_critic: ActorCritic, step: int) -> None:
         """Write the first episode of the evaluations to ``RUN/videos/<step>.mp4``."""
         with self._warning():
-            self._finish()
+            self.finish()
             seed, env = seed_run.config.run.seed, self.backend.env
             if seed not in self._players:
                 self._players[seed] = make_player(*self.backend.evaluation, seed, SELECTION_STREAM)
@@ -75,11 +74,6 @@ class Clips(Event):
                 _write(*arguments, episode)
             else:  # from states of the environment, so another thread can draw while the training goes on
                 self._pending = in_thread(_write, *arguments, list(episode))
-
-    def _finish(self) -> None:
-        pending, self._pending = self._pending, None
-        if pending is not None:
-            pending.result()
 
     @contextlib.contextmanager
     def _warning(self) -> Iterator[None]:

@@ -11,19 +11,21 @@ from typing import NoReturn
 
 from proximo.errors import EnvError, EnvironmentFault, ProximoError
 from proximo.storage.run_directory import FAILURE
+from proximo.threads import together
 from proximo.tracking.reporter import Reporter
-from proximo.training.backend import Backend, copy_of
+from proximo.training.backend import Backend, Snapshot, TimedCalls, copy_of
 from proximo.training.clips import Clips
 from proximo.training.events import Event, Histograms, Images, PeriodicEvaluation, Rows, UserCallbacks
 from proximo.training.interrupts import GRACE_SECONDS, AbandonedError, Interrupts
 from proximo.training.resuming import rewind
 from proximo.training.saver import Saver
 from proximo.training.seed_run import SeedRun
-from proximo.training.timed_calls import Snapshot, TimedCalls
 from proximo.types import TrainState
 
 SNAPSHOT_SECONDS = 3.0
 """A state is copied before a call that is expected to take longer than this."""
+HURRY_SECONDS = 3.0
+"""How long the trackers may still write if the process ends at once."""
 
 
 class Training:
@@ -123,7 +125,7 @@ class Training:
 
     def _call_events(self, now: Snapshot) -> None:
         for event in self.events:
-            if event.is_due(now.update) and self.active():
+            if self.active():
                 event.on_update(now)
 
     def _kept(self, now: Snapshot, count: int) -> Snapshot | None:
@@ -176,8 +178,7 @@ class Training:
         if not self.interrupts.owns_process:
             raise KeyboardInterrupt
         for seed_run in self.seed_runs:
-            seed_run.trackers.end(hurry=True)  # all at the same time
-        for seed_run in self.seed_runs:
-            seed_run.trackers.close()
+            seed_run.trackers.patience = HURRY_SECONDS
+        together(*(seed_run.trackers.close for seed_run in self.seed_runs))
         self.reporter.exiting(message)
         os._exit(128 + (self.interrupts.requested or 0))

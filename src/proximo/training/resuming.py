@@ -21,11 +21,11 @@ from proximo.errors import CheckpointError, ConfigError
 from proximo.processes.peers import Peers
 from proximo.storage import checkpoint, run_directory, run_lookup
 from proximo.storage.run_directory import FAILURE, HISTOGRAMS, METRICS, STOPPED, finish, writing
-from proximo.tracking.json_lines import truncate_after
 from proximo.tracking.reporter import Reporter
+from proximo.tracking.run_trackers import truncate_after
 from proximo.training import clips
 from proximo.training.backend import Backend
-from proximo.training.non_finite import NON_FINITE
+from proximo.training.events import NON_FINITE
 from proximo.training.seed_run import SeedRun
 from proximo.types import TrainState
 

@@ -1,12 +1,13 @@
-"""The summary of a run that is shown before training: spaces, network, batch, device."""
+"""What is shown before a training: its environment, settings, network, batch and device, in words."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 
-from proximo.config import Config, custom_settings
+from proximo.config import Config, custom_settings, text_of
 from proximo.config.custom import is_custom
 from proximo.envs.registry import twin
 from proximo.jax_setup import available_devices, cores
@@ -15,31 +16,51 @@ from proximo.networks import ActorCritic
 from proximo.tracking.progress import amount
 from proximo.training.backend import Backend
 
+SHOWN_ELSEWHERE = {"id", "seed", "seeds", "name", "runs_dir"}
 
-def run_summary(backend: Backend) -> dict[str, Any]:
-    """Spaces, network, number of parameters, batch and device, in words. It compiles nothing."""
+
+def run_summary(backend: Backend, resumed_at: int | None = None) -> dict[str, str]:
+    """What is trained, and on what, in words by the names of the rows; empty where there is nothing to say.
+    It compiles nothing."""
     config, env, policy = backend.config, backend.env, backend.template.learner.policy
     all_sizes, of_normalizer = (sum(leaf.size for leaf in jax.tree.leaves(tree)) for tree in (policy, policy.normalizer))
-    ppo, batch = config.ppo, config.batch_size
+    ppo, run, batch = config.ppo, config.run, config.batch_size
     sequences = f", sequences of {config.sequence_length}" if config.network.remembers else ""
+    total = config.total_updates * batch
+    rounded = f" (of {ppo.total_steps:,} requested: only whole updates)" if ppo.total_steps != total else ""
+    order = "in one program" if backend.stacked else "one after the other"
+    seeds = f"seed {run.seed}" if run.seeds == 1 else f"{run.seeds} seeds ({order})"
+    resumed = "" if resumed_at is None else f", resumed at step {resumed_at:,}"
     parts = jax.tree.leaves(policy.normalizer, is_leaf=lambda x: x is None or isinstance(x, RunningStatistics))
     some = "observations" if None not in parts else "floating-point parts of observations"
     normalized = [some] if any(part is not None for part in parts) else []
     normalized += ["rewards"] if ppo.normalizes_reward else []
+    jax_twin = twin(config.env.id)
     return {
-        "observation": str(env.observation_space),
-        "action": str(env.action_space),
-        "network": describe_network(config, policy),
-        "parameters": all_sizes - of_normalizer,
+        "environment": f"{config.env.id}: {env.observation_space} → {env.action_space}",
+        "based on": config.started_from,
+        "given": describe_settings(config.given),
+        "network": f"{describe_network(config, policy)}: {all_sizes - of_normalizer:,} parameters",
         "batch": f"{amount(config.env.num_envs, 'environment')} × {amount(ppo.num_steps, 'step')} = {batch}, "
         f"{amount(ppo.num_epochs, 'epoch')} × {amount(ppo.num_minibatches, 'minibatch', 'es')} of {batch // ppo.num_minibatches}{sequences}",
+        "training": f"{total:,} steps{rounded} in {amount(config.total_updates, 'update')}, {seeds}{resumed}",
+        "settings": f"learning rate {ppo.learning_rate}, γ {ppo.gamma:g}, λ {ppo.gae_lambda:g}, clip {ppo.clip_eps}, "
+        f"entropy {ppo.ent_coef}",
         "preprocessed": describe_preprocessing(config),
         "normalized": " and ".join(normalized) or "nothing",
-        "updates": config.total_updates,
-        "seeds": "in one program" if backend.stacked else "one after the other",
-        "twin": twin(config.env.id),
         "device": describe_devices(backend.num_devices, backend.peers.count),
+        "in JAX": f"{jax_twin} is the same task, stepped on the device" if jax_twin else "",
     }
+
+
+def describe_settings(settings: Mapping[str, Any]) -> str:
+    """Settings and their values, without those that other rows show."""
+
+    def word(value: Any) -> str:
+        is_code = not isinstance(value, str | int | float | tuple | list | dict)
+        return getattr(value, "__qualname__", type(value).__name__) if is_code else text_of(value) or "none"
+
+    return ", ".join(f"{name} {word(value)}" for name, value in settings.items() if name not in SHOWN_ELSEWHERE)
 
 
 def describe_devices(used: int, processes: int = 1) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import time
 from collections.abc import Callable
@@ -10,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from proximo.errors import CheckpointError, ProximoError
 from proximo.threads import in_thread
+from proximo.training.backend import Snapshot
 from proximo.training.events import Event, interval
-from proximo.training.timed_calls import Snapshot
 
 if TYPE_CHECKING:
     from proximo.training.loop import Training
@@ -21,33 +20,27 @@ RETRY_SECONDS, RETRY_PAUSE_SECONDS = 10.0, 0.2
 
 
 class Saver(Event):
-    """Saves the active seeds in another thread than the training: a disk needs as long as some updates."""
+    """Saves the active seeds in another thread than the training: a disk needs as long as some updates. ``finish`` raises
+    ``CheckpointError`` if a seed cannot be saved; the others are."""
 
     def __init__(self, training: Training):
         super().__init__(training)
         self.every = interval(training.config.run.checkpoint_every, training.config) or training.config.eval_updates
         self.saved_at = -1  # updates of the last checkpoint, also of a resumed one; -1 without any
         self._saved_evaluations = self._evaluations()
-        self._pending: concurrent.futures.Future[None] | None = None  # the save that another thread writes
         self._is_unwritable = False  # whether a checkpoint could not be written in ``RETRY_SECONDS``
 
     def _evaluations(self) -> list[Any]:
         return [seed_run.last_evaluation for seed_run in self.seed_runs]
 
-    def is_due(self, update: int) -> bool:
-        return True
-
     def on_update(self, now: Snapshot) -> None:
         self.finish()  # after evaluation and callbacks, which a resume would not make up for
-        if super().is_due(now.update) or any(run.is_best_at(now.step) for run in self.training.active()):
+        if self.is_due(now.update) or any(run.is_best_at(now.step) for run in self.training.active()):
             self.save(now)
 
     def on_end(self, now: Snapshot) -> None:
         if self.training.interrupted is not None:
             self.save(now)
-        self.finish()
-
-    def close(self) -> None:
         self.finish()
 
     def save(self, now: Snapshot) -> None:
@@ -61,18 +54,6 @@ class Saver(Event):
         active, seed_state = self.training.active(), self.backend.seed_state
         writers = [run.checkpoint_writer(now.step, seed_state(now.state, run.index)) for run in active]
         self._pending = in_thread(self._write_all, [*filter(None, writers)], now.update, self._evaluations())
-
-    def wait(self) -> None:
-        """Wait until what ``save`` has begun is on the disk, or has failed."""
-        if self._pending is not None:
-            concurrent.futures.wait([self._pending])
-
-    def finish(self) -> None:
-        """As ``wait``. Raises ``CheckpointError`` if a seed cannot be saved; the others are."""
-        self.wait()  # Ctrl-C may end this, and `rescue` waits again
-        pending, self._pending = self._pending, None
-        if pending is not None:
-            pending.result()
 
     def rescue(self, last: Snapshot, failure: BaseException | None = None) -> bool:
         """Save the last good state after ``failure``, and return whether that succeeded. If not, warn."""

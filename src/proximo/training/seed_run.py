@@ -21,8 +21,8 @@ from proximo.storage.run_directory import FAILURE, STOPPED, render_config, writi
 from proximo.tracking.metrics_window import MetricsWindow
 from proximo.tracking.run_trackers import RunTrackers
 from proximo.tracking.tracker import TrackedRun, Tracker, numbers
+from proximo.training.backend import TimedCalls
 from proximo.training.callbacks import SeedCallbacks
-from proximo.training.timed_calls import TimedCalls
 from proximo.types import TrainState
 
 EVALUATED = ("return_mean", "return_std", "return_iqm", "length_mean", "success_rate")
@@ -212,7 +212,7 @@ class SeedRun:
             compile_seconds=compile_seconds,
             steps_per_second=calls.steps / calls.seconds if calls.seconds else 0.0,
             evaluation_seconds=self.evaluation_seconds,
-            return_mean=self.last_evaluation["return_mean"] if self.last_evaluation else self.window.recent_return,
+            return_mean=self.last_evaluation["return_mean"] if self.last_evaluation else self.window.recent_mean("return_mean"),
             evaluation=self.last_evaluation,
             best=self.best,
             interrupted=interrupted if self.stopped_at is None else None,

@@ -21,7 +21,7 @@ from proximo.storage import run_directory
 from proximo.storage.atomic_files import write_atomic
 from proximo.storage.named_folders import find_folder
 from proximo.storage.run_directory import locked
-from proximo.tracking.progress import showing_progress
+from proximo.tracking.progress import StudyProgress, showing_progress
 from proximo.tracking.reporter import Reporter
 from proximo.training.api import settings_of
 
@@ -92,7 +92,6 @@ def tune(
     check_optuna("proximo.tune")
     current().require_one("tune")
     from proximo.tuning.plan import make_plan, open_journal
-    from proximo.tuning.progress import StudyProgress
     from proximo.tuning.study import deadline_of, run_study
 
     if ignored := [name for name in settings if name in WITHOUT_EFFECT]:

@@ -16,10 +16,10 @@ from proximo.config import Config
 from proximo.errors import ConfigError
 from proximo.evaluation.episodes import TUNING_STREAM
 from proximo.ppo import make_hyperparameters
+from proximo.training.backend import Snapshot, TimedCalls
 from proximo.training.backends import make_backend
+from proximo.training.events import first_non_finite
 from proximo.training.interrupts import Interrupts
-from proximo.training.non_finite import first_non_finite
-from proximo.training.timed_calls import Snapshot, TimedCalls
 from proximo.types import TrainState
 
 MIN_COMPILE_SECONDS = 1.0
