@@ -5,7 +5,7 @@ import shlex
 import pytest
 
 from proximo.cli import VERBS, main
-from proximo.training.jax_backend import JaxBackend
+from proximo.training.backends import JaxBackend
 
 MISTAKES = {
     "trian": "Unknown command 'trian' (did you mean 'train'?): expected one of {verbs}.",
