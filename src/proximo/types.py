@@ -13,9 +13,12 @@ from jaxtyping import Array, Bool, Float, Key, PyTree, Shaped, UInt32
 if TYPE_CHECKING:  # a strict type checker cannot follow a PyTree
     Observation = Any
     Memory = Any
+    Value = Any
 else:
     Observation = PyTree[Shaped[Array, "..."]]
     Memory = PyTree[Array]
+    Value = PyTree[Float[Array, "..."]]
+    """One array; with several value heads a tree of arrays, for which the loss and the advantages are written."""
 Metrics = dict[str, Float[Array, "..."]]
 
 
@@ -62,17 +65,17 @@ class Rollout(eqx.Module):
     episode_start: Bool[Array, "T N"]
     action: Shaped[Array, "T N ..."]
     log_prob: Float[Array, "T N"]
-    value: Float[Array, "T N"]
+    value: Value
     reward: Float[Array, "T N"]
     terminated: Bool[Array, "T N"]
     truncated: Bool[Array, "T N"]
-    bootstrap_value: Float[Array, "T N"]
+    bootstrap_value: Value
     valid: Bool[Array, "T N"]
     memory: Memory
     last_observation: Observation
     last_episode_start: Bool[Array, " N"]
     last_memory: Memory
-    last_value: Float[Array, " N"]
+    last_value: Value
     burn_in_steps: BurnIn | None = None
 
 

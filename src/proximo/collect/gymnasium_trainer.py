@@ -115,7 +115,8 @@ def bad_environment(rollout: Rollout, first_env: int) -> str:
     ``first_env`` is the number of the first environment of ``rollout``."""
     observations = zip(*map(jax.tree.leaves, (rollout.observation, rollout.last_observation)), strict=True)
     checked: list[tuple[str, Any, Any]] = [("observation", np.concatenate([x, last[None]]), True) for x, last in observations]
-    checked += [("reward", rollout.reward, rollout.valid), ("final observation", rollout.bootstrap_value, rollout.truncated)]
+    checked += [("reward", rollout.reward, rollout.valid)]
+    checked += [("final observation", x, rollout.truncated) for x in jax.tree.leaves(rollout.bootstrap_value)]
     found: list[tuple[int, int, str]] = []
     for name, array, mask in checked:
         if np.issubdtype(array.dtype, np.floating):
