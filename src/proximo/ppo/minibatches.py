@@ -202,7 +202,7 @@ def minibatch_inputs(batch: Batch, indices: UInt32[Array, "M S"], normalize: boo
     latency. ``normalize`` normalizes the advantages of each minibatch."""
 
     def of_minibatch(numbers: UInt32[Array, " S"], index: Int[Array, ""]) -> MinibatchInputs:
-        advantage, target, valid = (x[:, numbers] for x in (batch.advantage, batch.target, batch.valid))
+        advantage, target, valid = jax.tree.map(lambda x: x[:, numbers], (batch.advantage, batch.target, batch.valid))
         return numbers, normalized(advantage, target, valid) if normalize else advantage, count(valid), index
 
     return jax.vmap(of_minibatch)(indices, jnp.arange(len(indices)))
