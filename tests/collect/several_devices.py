@@ -31,7 +31,7 @@ from proximo.jax_setup import prepare_jax
 from proximo.math.shuffling import permutation
 from proximo.ppo import algorithm, loss, minibatches, rollout_processing
 from proximo.ppo.optimizer import split_policy
-from proximo.ppo.state import StaticSettings
+from proximo.ppo.hyperparameters import StaticSettings
 from proximo.storage import checkpoint
 from proximo.tracking.reporter import Reporter
 from proximo.training.backends import make_backend

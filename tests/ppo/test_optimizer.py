@@ -12,7 +12,6 @@ from proximo.collect.policy_check import check_policy
 from proximo.errors import ConfigError
 from proximo.ppo import init_learner, make_hyperparameters
 from proximo.ppo.optimizer import critic_mask, gradient_transformation, split_policy, weight_mask
-from proximo.ppo.state import resolve_optimizer
 from proximo.settings import make_config
 
 import toys
@@ -73,8 +72,7 @@ def test_custom_optimizers_and_schedules_equal_the_built_in_ones():
     ("name", "code"), [("optax:sgd", optax.sgd), ("optax:nadam", optax.nadam), (f"{__name__}:MOMENTUM", MOMENTUM)]
 )
 def test_an_optimizer_may_be_named(name, code):
-    assert resolve_optimizer("optimizer", name) is code
-    assert learner(optimizer=name).static.optimizer is code
+    assert learner(optimizer=name).static.ppo.optimizer is code
 
 
 def test_adam_settings_are_used():

@@ -11,8 +11,9 @@ import pytest
 from learning import probes
 from proximo import ppo
 from proximo.math.running_statistics import RunningStatistics
+from proximo.ppo.hyperparameters import StaticSettings
 from proximo.ppo.rollout_processing import recompute_values, scale_rewards, update_normalizer
-from proximo.ppo.state import RewardNormalizer, StaticSettings
+from proximo.ppo.state import RewardNormalizer
 
 from helpers import collected, difference, small_collector, small_config, spoiled, trainer
 

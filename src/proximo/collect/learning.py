@@ -57,7 +57,7 @@ def learn(
     flags = {f"bad/{source}": bad[source].astype(jnp.float32) for source in BAD_SOURCES}
     named = {f"train/{name}": x for name, x in metrics.items()}
     if state.static.diagnose_every:
-        due, length = anywhere(diagnostics.memory_is_due(state, rollout), seeds_axis), state.static.sequence_length
+        due, length = anywhere(diagnostics.memory_is_due(state, rollout), seeds_axis), state.static.ppo.sequence_length
         no_numbers = {"staleness": jnp.array(jnp.nan), "use": jnp.array(jnp.nan)}
         diagnosed = jax.lax.cond(due, lambda: diagnostics.diagnose_memory(learned.policy, rollout, length), lambda: no_numbers)
         named |= {f"memory/{name}": x for name, x in diagnosed.items()}

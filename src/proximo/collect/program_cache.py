@@ -15,7 +15,7 @@ from proximo.config.custom import Custom, resolve
 from proximo.envs import Environment, GymnasiumEnvironment
 from proximo.envs.custom import CustomJaxEnvironment
 from proximo.jax_setup import compile_lowered
-from proximo.ppo.state import StaticSettings
+from proximo.ppo.hyperparameters import StaticSettings
 
 TRACING = threading.Lock()
 """Functions are traced one after the other: the code of users may have caches and counters."""

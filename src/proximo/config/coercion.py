@@ -42,6 +42,8 @@ class Leaf:
     """Whether the code of a traced setting is not compiled if its value is 0."""
     entries: tuple["Leaf", ...] = ()
     """The entries of a setting, named ``SETTING.ENTRY``."""
+    of: tuple[str, ...] = ()
+    """With which words of ``memory`` an entry of ``memory_settings`` has an effect, and so on; empty: with all."""
 
     @property
     def entry(self) -> str:

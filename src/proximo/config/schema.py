@@ -4,7 +4,7 @@ The name of a setting (a leaf of the tree) is unique, so that a flag (``--num-en
 YAML files have groups (``env: {num_envs: 16}``).
 
 To add a setting, declare it here and use it. The update reads a setting of ``PPOConfig`` from ``state.hyperparameters`` if it is declared as
-``traced`` (then it is a field of ``ppo.Hyperparameters``, too), and from ``state.static`` otherwise (a field of ``ppo.state.StaticSettings``).
+``traced`` (then it is a field of ``ppo.Hyperparameters``, too), and from ``state.static.ppo`` otherwise.
 With ``zero_is_off`` it is None in ``state.enabled_hyperparameters``. Terms of the loss get traced settings as ``minibatch.hyperparameters``.
 ``CONDITIONS`` in ``validation.py`` lists what a setting needs to have an effect; ``GYMNASIUM_ONLY`` and ``RUN_DIRECTORY`` below and
 ``RESUMABLE`` in ``loading.py`` list settings of a kind. ``docs/settings.md`` and ``typed_settings.py`` are
@@ -14,7 +14,7 @@ generated from here, by ``python docs/tables.py`` and ``python tests/config/test
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from proximo.config.coercion import BoolOrAuto, CountOrAll, Leaf, SizesOrSame
 from proximo.config.custom import Custom, resolve
@@ -25,6 +25,12 @@ Activation = Literal[
     "relu6", "selu", "sigmoid", "silu", "soft_sign", "softplus", "sparse_plus", "sparse_sigmoid", "squareplus", "swish", "tanh",
 ]  # fmt: skip
 """The functions of ``jax.nn`` that map one number to one number."""
+MEMORIES = {"gru": "gru:GRU", "lstm": "lstm:LSTM", "mingru": "mingru:MinGRU", "lru": "lru:LRU", "gtrxl": "gtrxl:GTrXL"}
+"""The built-in memories by their word: the module in ``networks.recurrent``, and its class."""
+if TYPE_CHECKING:
+    Memory = str
+else:
+    Memory = Literal["none", *MEMORIES]
 MAX_SEED = 2**32 - 1  # random keys use 32 bits of a seed: a larger seed would repeat a smaller one
 
 
@@ -67,13 +73,13 @@ class ObjectiveSettings(Entries):
     """Settings of the built-in objectives."""
 
     dual_clip: float = _setting(0.0,
-        "clip: for negative advantages, the loss grows only up to this ratio, above 1; 0: off",
-        low=0, traced=True, zero_is_off=True)
+        "for negative advantages, the loss grows only up to this ratio, above 1; 0: off",
+        low=0, traced=True, zero_is_off=True, of=("clip",))
     kl_coef: float = _setting(1.0,
-        "kl_penalty: initial weight β of the divergence; it is halved or doubled after an update that "
-        "misses kl_target by a factor of 1.5", above=0)
+        "initial weight β of the divergence; it is halved or doubled after an update that misses kl_target by "
+        "a factor of 1.5", above=0, of=("kl_penalty",))
     kl_target: float = _setting(0.01,
-        "kl_penalty: divergence per update that β is adapted to; 0: β is constant", low=0, traced=True)
+        "divergence per update that β is adapted to; 0: β is constant", low=0, traced=True, of=("kl_penalty",))
 
 
 @dataclass(frozen=True)
@@ -84,7 +90,7 @@ class OptimizerSettings(Entries):
     b2: float = _setting(0.999, "decay β₂ of the mean of the squared gradient", low=0, high=0.999999)
     eps: float = _setting(1e-5, "ε that is added to the denominator", above=0)
     weight_decay: float = _setting(0.0,
-        "adamw: decoupled decay of weight matrices and convolution kernels", low=0, traced=True)
+        "decoupled decay of weight matrices and convolution kernels", low=0, traced=True, of=("adamw",))
 
 
 @dataclass(frozen=True)
@@ -93,13 +99,13 @@ class MemorySettings(Entries):
 
     layers: int = _setting(1, "number of stacked layers", low=1, high=32)
     horizon: int = _setting(0,
-        "gru and lstm: time constants of the units before training, drawn from 2 to this many steps (2: "
-        "biases of 0); 0: 2 steps (gru) or 4 steps (lstm)", low=0)
-    window: int = _setting(32, "gtrxl: number of previous steps that each layer reads", low=1, high=4096)
-    heads: int = _setting(4, "gtrxl: number of attention heads", low=1, high=256)
+        "time constants of the units before training, drawn from 2 to this many steps (2: biases of 0); 0: 2 "
+        "steps (gru) or 4 steps (lstm)", low=0, of=("gru", "lstm"))
+    window: int = _setting(32, "number of previous steps that each layer reads", low=1, high=4096, of=("gtrxl",))
+    heads: int = _setting(4, "number of attention heads", low=1, high=256, of=("gtrxl",))
     gate: Literal["gru", "identity"] = _setting("gru",
-        "gtrxl: how a layer's output is added to its input; gru: by gates that are nearly closed at first; "
-        "identity: by addition")
+        "how a layer's output is added to its input; gru: by gates that are nearly closed at first; identity: "
+        "by addition", of=("gtrxl",))
 
 
 @dataclass(frozen=True)
@@ -253,7 +259,7 @@ class NetworkConfig:
         "separate: policy and value function have an encoder and a memory each; shared: they share one of each")
     privileged: tuple[str, ...] = _setting((),
         "entries of a Dict observation that only the value function reads, such as state,goal")
-    memory: Literal["none", "gru", "lstm", "mingru", "lru", "gtrxl"] | Custom = _setting("none",
+    memory: Memory | Custom = _setting("none",
         "memory of the policy; or a custom cell")
     memory_size: int = _setting(128, "units of the memory", low=1, high=65_536)
     memory_settings: MemorySettings = _setting(MemorySettings(), "settings of a built-in memory")
@@ -442,6 +448,8 @@ def _leaves(group: str, cls: type, prefix: str = "") -> Iterator[Leaf]:
     types, defaults = typing.get_type_hints(cls), cls()
     for f in fields(cls):
         default, options = getattr(defaults, f.name), dict(f.metadata)
+        if options.get("of"):
+            options["help"] = f"{' and '.join(options['of'])}: {options['help']}"
         if isinstance(default, Entries):
             options["entries"] = entries = tuple(_leaves(group, types[f.name], f"{f.name}."))
             options["help"] += f": {', '.join(entry.entry for entry in entries)}"

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from proximo.config.coercion import coerce, text_of
-from proximo.config.custom import choices, is_custom, is_lost, is_name, is_transformation, resolve
-from proximo.config.schema import BY_NAME, LEAVES, MAX_SEED, Config
+from proximo.config.coercion import Leaf, coerce, text_of
+from proximo.config.custom import is_custom, is_lost, is_name, is_transformation, resolve
+from proximo.config.schema import BY_NAME, ENTRIES, LEAVES, MAX_SEED, MEMORIES, Config
 from proximo.errors import ConfigError, is_plain, nearest, shown
 
 MAX_NAME_BYTES = 200
@@ -60,7 +60,14 @@ _OF_NETWORK = (
     "memory_size", "memory_settings", "shared_sizes", "head_sizes", "critic_head_sizes", "actor", "critic", "sde_every",
     "critic_learning_rate", "critic_optimizer", "critic_max_grad_norm",  # which parameters are the value function's is not known
 )  # fmt: skip
-_MEMORIES = tuple(word for word in choices(LEAVES["memory"].type) if word != "none")
+
+
+def _of_entry(entry: Leaf) -> Condition:
+    """The setting that chooses, such as ``memory`` for ``memory_settings``, has one of the words of the entry."""
+    choice = entry.name.partition("_settings.")[0]
+    return _one_of((entry.name,), tuple(name for name in (choice, f"critic_{choice}") if name in LEAVES), *entry.of)
+
+
 CONDITIONS = (
     _built_in(_OF_NETWORK, "actor_critic"),
     _built_in(("hidden_sizes", "critic_hidden_sizes", "cnn_features"), "encoder"),
@@ -80,12 +87,8 @@ CONDITIONS = (
         lambda config: config.network.remembers,
         "set memory, for example to gru",
     ),
-    _one_of(("memory_size", "memory_settings"), "memory", *_MEMORIES),
-    _one_of(("memory_settings.horizon",), "memory", "gru", "lstm"),
-    _one_of(("memory_settings.window", "memory_settings.heads", "memory_settings.gate"), "memory", "gtrxl"),
-    _one_of(("objective_settings.dual_clip",), "objective", "clip"),
-    _one_of(("objective_settings.kl_coef", "objective_settings.kl_target"), "objective", "kl_penalty"),
-    _one_of(("optimizer_settings.weight_decay",), ("optimizer", "critic_optimizer"), "adamw"),
+    _one_of(("memory_size", "memory_settings"), "memory", *MEMORIES),
+    *(_of_entry(entry) for entry in ENTRIES.values() if entry.of),
     _one_of(("optimizer_settings",), ("optimizer", "critic_optimizer"), "adam", "adamw"),
     Condition(("critic_learning_rate",), ("optimizer", "critic_optimizer"), _critic_takes_rate, _RATE),
     Condition(

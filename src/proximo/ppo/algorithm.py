@@ -34,7 +34,7 @@ def update(state: LearnerState, rollout: Rollout) -> tuple[LearnerState, Metrics
     Returns:
         The learner after the update, and metrics of the update (scalars, see docs/metrics.md).
     """
-    static = state.static
+    static = state.static.ppo
     key, shuffle_key = jax.random.split(state.key)
     reward_normalizer, scaled = scale_rewards(state, rollout)
     batch = prepare_batch(state, scaled)

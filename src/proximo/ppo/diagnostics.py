@@ -40,7 +40,7 @@ def ratios(before: LearnerState, policy: ActorCritic, rollout: Rollout) -> Float
     """Probability of each action under ``policy``, after an update, divided by its probability under the
     policy that acted. Observations are normalized by the statistics from ``before`` the update, so that only
     the parameters differ."""
-    policy, length = dataclasses.replace(policy, normalizer=before.policy.normalizer), before.static.sequence_length
+    policy, length = dataclasses.replace(policy, normalizer=before.policy.normalizer), before.static.ppo.sequence_length
     action, log_prob = split_sequences((rollout.action, rollout.log_prob), length)
     log_ratio = unroll(policy, sequences_of(rollout, length)).distribution.log_prob(action) - log_prob
     return join_sequences(probability_ratio(log_ratio), rollout.episode_start.shape[1])

@@ -1,12 +1,14 @@
-"""The traced settings: numbers that may change without a new compilation, and that training can be vmapped over."""
+"""The settings that the learner reads: traced ones, which may change without a new compilation and over which training
+can be vmapped, and constants of the compiled programs."""
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import math
 import operator
 import warnings
-from typing import Any
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -15,9 +17,10 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array
 
-from proximo.config import ENTRIES, LEAVES, PPOConfig
-from proximo.config.custom import Custom, is_custom, resolve
+from proximo.config import ENTRIES, LEAVES, Config, PPOConfig
+from proximo.config.custom import OPTIMIZERS, Custom, is_custom, is_transformation, resolve
 from proximo.config.schedule_text import ScheduleText
+from proximo.config.schema import Entries
 from proximo.custom_code import custom_code_errors
 from proximo.errors import ConfigError
 from proximo.math.schedules import CustomSchedule, NumericSchedule, Schedule
@@ -28,6 +31,7 @@ REMAINING = " If it should receive the remaining share, 1 … 0, call its parame
 ROUNDING = 1e-7
 """How far a schedule may leave its range."""
 OPTIONAL = frozenset(name for name, leaf in TRACED.items() if leaf.zero_is_off)
+T = TypeVar("T", bound=Any)
 
 
 class Hyperparameters(eqx.Module):
@@ -53,6 +57,58 @@ class Hyperparameters(eqx.Module):
     critic_learning_rate: Schedule | None
     critic_max_grad_norm: Array | None
     weight_decay: Array
+
+
+@dataclasses.dataclass(frozen=True)
+class StaticSettings:
+    """The settings that are constants of the compiled programs.
+
+    Attributes:
+        ppo: the settings that are not traced, with custom code itself, also if it was named, and with the number of steps
+            that ``sequence_length`` means, 1 without a memory. Traced settings are None.
+        diagnose_every: updates between two diagnoses of the memory; 0: never.
+        off: names of the ``OPTIONAL`` hyperparameters that are off.
+    """
+
+    ppo: PPOConfig
+    diagnose_every: int
+    off: frozenset[str]
+
+    @classmethod
+    def of(cls, config: Config) -> StaticSettings:
+        """The static settings of ``config``. Raises ``ConfigError`` for custom code of the wrong kind."""
+        ppo = _constants(dataclasses.replace(config.ppo, sequence_length=config.sequence_length))
+        off = frozenset(name for name in OPTIONAL if TRACED[name].value_in(config) == TRACED[name].default)
+        return cls(ppo, config.diagnose_every, off)
+
+
+def _constants(settings: T) -> T:
+    values = dict(vars(settings))
+    for field in dataclasses.fields(settings):
+        value = values[field.name]
+        if field.metadata.get("traced"):
+            values[field.name] = None
+        elif isinstance(value, Entries):
+            values[field.name] = _constants(value)
+        elif is_custom(value):
+            values[field.name] = _function(field.name, value)
+    return dataclasses.replace(settings, **values)
+
+
+def _function(setting: str, value: str | Custom) -> Any:
+    """The custom loss or optimizer that ``setting`` is or names."""
+    found, is_optimizer = resolve(setting, value, ("__call__",)), setting in OPTIMIZERS
+    is_function = callable(found) and not inspect.isclass(found)
+    try:
+        hash(found)  # a dataclass may have a field that cannot be hashed
+    except TypeError:
+        is_function = False
+    if is_function or (is_optimizer and is_transformation(found)):
+        return found
+    what = "a function (policy, minibatch) -> (loss, metrics) that can be hashed"
+    if is_optimizer:
+        what = "an optax transformation, such as optax.adam(3e-4), or a function that makes one from the learning rate, such as optax.sgd"
+    raise ConfigError(f"{setting} = {value}: expected {what}.")
 
 
 def make_hyperparameters(ppo: PPOConfig) -> Hyperparameters:

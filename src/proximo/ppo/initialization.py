@@ -10,9 +10,9 @@ from proximo.config import Config
 from proximo.errors import ConfigError
 from proximo.math.running_statistics import RunningStatistics
 from proximo.networks import ActorCritic
-from proximo.ppo.hyperparameters import Hyperparameters, check_enabled
+from proximo.ppo.hyperparameters import Hyperparameters, StaticSettings, check_enabled
 from proximo.ppo.optimizer import Optimizer, split_policy, weight_mask
-from proximo.ppo.state import AdaptiveState, LearnerState, RewardNormalizer, StaticSettings
+from proximo.ppo.state import AdaptiveState, LearnerState, RewardNormalizer
 
 
 def init_learner(key: Key[Array, ""], policy: ActorCritic, config: Config, hyperparameters: Hyperparameters) -> LearnerState:

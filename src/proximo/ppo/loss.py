@@ -2,8 +2,10 @@
 
 ``math/loss_terms.py`` has the formulas of all terms. To change the value loss, edit ``value_loss`` there
 (the clipped one calls it), and the formulas in docs/algorithm.md and docs/metrics.md. To let a setting choose, give
-``Minibatch`` a field, which ``make_minibatch`` takes from ``state.static``, for ``value_loss_per_step``.
+``Minibatch`` a field, which ``make_minibatch`` takes from ``state.static.ppo``, for ``value_loss_per_step``.
 """
+
+from typing import Any
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
@@ -12,7 +14,7 @@ from proximo.math import loss_terms
 from proximo.networks import ActorCritic
 from proximo.ppo.metrics import joined
 from proximo.ppo.minibatches import Batch, Minibatch, unroll
-from proximo.ppo.objectives import Objective, WholeLoss, call_objective, clip
+from proximo.ppo.objectives import OBJECTIVES, Objective, WholeLoss, call_objective, clip
 from proximo.ppo.state import LearnerState
 from proximo.types import Metrics
 
@@ -31,13 +33,14 @@ def loss(
         ConfigError: if a custom loss returns anything other than ``(loss, metrics)``, or a metric whose name is taken.
     """
     minibatch = make_minibatch(policy, state, sequences, num_valid, index)
-    objective, extra = state.static.objective, state.static.extra_loss
+    objective: Any = state.static.ppo.objective
+    objective, extra = OBJECTIVES.get(objective, objective), state.static.ppo.extra_loss
     if isinstance(objective, WholeLoss):
         total, metrics = call_objective("objective", objective, policy, minibatch)
     else:
         total, metrics = ppo_loss(policy, minibatch, objective)
     metrics = joined(ratio_metrics(minibatch), metrics)
-    if extra is not None:
+    if callable(extra):
         extra_loss, extra_metrics = call_objective("extra_loss", extra, policy, minibatch)
         total = total + extra_loss
         metrics = joined({**metrics, "extra_loss": extra_loss}, extra_metrics)

@@ -52,7 +52,7 @@ def summarize(state: LearnerState, batch: Batch, step_metrics: Metrics) -> Metri
         "clip_eps": h.clip_eps(progress),
         "ent_coef": h.ent_coef(progress),
     }
-    if not is_transformation(state.static.optimizer):
+    if not is_transformation(state.static.ppo.optimizer):
         metrics["learning_rate"] = learning_rate(state)
     if h.critic_learning_rate is not None:
         metrics["critic_learning_rate"] = h.critic_learning_rate(progress)

@@ -1,9 +1,8 @@
 """Objectives: functions ``(policy, minibatch) -> (loss, metrics)`` that an update minimizes, built in or custom."""
 
 import functools
-import inspect
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -11,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from proximo.config.custom import Custom, is_custom, resolve
 from proximo.errors import ConfigError
 from proximo.math import loss_terms
 from proximo.math.across_devices import is_divided, is_equal
@@ -50,21 +48,8 @@ class WholeLoss(functools.partial[Any]):
     """A custom ``objective`` in the place of the whole loss, the value loss and the entropy bonus included."""
 
 
-OBJECTIVES: dict[str, Objective] = {"clip": clip, "kl_penalty": kl_penalty}
-
-
-def resolve_objective(setting: str, value: str | Custom) -> Objective:
-    """The function that ``objective`` or ``extra_loss`` (``setting``) names: a word of ``OBJECTIVES``, or custom code."""
-    if not is_custom(value):
-        return OBJECTIVES[str(value)]
-    function = resolve(setting, value, ("__call__",))
-    try:
-        hash(function)  # a dataclass may have a field that cannot be hashed
-    except TypeError:
-        function = None
-    if inspect.isclass(function) or not callable(function):
-        raise ConfigError(f"{setting} = {value}: expected a function (policy, minibatch) -> (loss, metrics) that can be hashed.")
-    return cast("Objective", function)
+OBJECTIVES: dict[Any, Objective] = {"clip": clip, "kl_penalty": kl_penalty}
+"""The built-in objectives by the word of the setting ``objective``."""
 
 
 def call_objective(

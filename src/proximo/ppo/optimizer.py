@@ -62,7 +62,7 @@ class Optimizer:
 
 def gradient_transformation(state: LearnerState) -> optax.GradientTransformation:
     """From the gradient to the change of the parameters, as vectors: clipping, then Adam or a custom optimizer."""
-    h, static, rate = state.enabled_hyperparameters, state.static, learning_rate(state)
+    h, static, rate = state.enabled_hyperparameters, state.static.ppo, learning_rate(state)
     critic_rate = None if h.critic_learning_rate is None else h.critic_learning_rate(state.progress)
     policy, critic = static.optimizer, static.critic_optimizer
     critic = policy if critic == "same" else critic
@@ -106,7 +106,8 @@ def adam(state: LearnerState, rate: Array, decayed: Mask | None) -> optax.Gradie
         # Not a factor of 0 for the others: a constant of a custom network may be infinite.
         return update + jnp.where(is_decayed, state.hyperparameters.weight_decay * parameter, 0.0)
 
-    direction = optax.scale_by_adam(state.static.b1, state.static.b2, state.static.eps)
+    settings = state.static.ppo.optimizer_settings
+    direction = optax.scale_by_adam(settings.b1, settings.b2, settings.eps)
     if decayed is None:
         return optax.chain(direction, optax.identity(), optax.scale(-rate))
     decaying = optax.stateless(lambda updates, parameters: jax.tree.map(decay, updates, parameters, decayed(parameters)))
@@ -115,7 +116,7 @@ def adam(state: LearnerState, rate: Array, decayed: Mask | None) -> optax.Gradie
 
 def custom_optimizers(state: LearnerState, rate: Array, critic_rate: Array | None) -> optax.GradientTransformation:
     """The optimizers of policy and value, one of them custom. They get each parameter in its own shape."""
-    static, (trainable, _) = state.static, split_policy(state.policy)
+    static, (trainable, _) = state.static.ppo, split_policy(state.policy)
 
     def made(setting: str, rate: Array) -> optax.GradientTransformation:
         optimizer = getattr(static, setting)

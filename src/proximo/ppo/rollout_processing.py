@@ -27,7 +27,7 @@ def scale_rewards(state: LearnerState, rollout: Rollout) -> tuple[RewardNormaliz
     Returns:
         The new statistics (None without ``normalize_reward``), and the rollout with scaled rewards.
     """
-    static, normalizer = state.static, state.reward_normalizer
+    static, normalizer = state.static.ppo, state.reward_normalizer
     reward = rollout.reward if static.reward_scale == 1 else static.reward_scale * rollout.reward
     if static.clip_reward == "sign":
         reward = jnp.sign(reward)
@@ -45,7 +45,7 @@ def prepare_batch(state: LearnerState, rollout: Rollout, policy: ActorCritic | N
     Before each epoch, ``policy`` is the current policy. It recomputes memories (``refresh_memory``) and
     values (``recompute_advantage``). ``value`` keeps the values of the policy that acted, because the value
     clip is centered on it."""
-    static, renewed = state.static, rollout
+    static, renewed = state.static.ppo, rollout
     if policy is not None and static.refresh_memory:
         renewed = refresh_memory(policy, renewed, static.sequence_length)
     if policy is not None and static.recompute_advantage:
