@@ -30,8 +30,8 @@ from proximo.config.custom import Custom
 from proximo.jax_setup import prepare_jax
 from proximo.math.shuffling import permutation
 from proximo.ppo import algorithm, loss, minibatches, rollout_processing
-from proximo.ppo.optimizer import split_policy
 from proximo.ppo.hyperparameters import StaticSettings
+from proximo.ppo.optimizer import split_policy
 from proximo.storage import checkpoint
 from proximo.tracking.reporter import Reporter
 from proximo.training.backends import make_backend

@@ -1,8 +1,7 @@
 """PPO's loss on one minibatch, with its metrics.
 
-``math/loss_terms.py`` has the formulas of all terms. To change the value loss, edit ``value_loss`` there
-(the clipped one calls it), and the formulas in docs/algorithm.md and docs/metrics.md. To let a setting choose, give
-``Minibatch`` a field, which ``make_minibatch`` takes from ``state.static.ppo``, for ``value_loss_per_step``.
+To change the value loss, edit ``value_loss_per_step``, and the formulas in docs/algorithm.md and docs/metrics.md. It can
+read every setting of ``PPOConfig``: traced ones from ``minibatch.hyperparameters``, others from ``minibatch.settings``.
 """
 
 from typing import Any
@@ -78,15 +77,22 @@ def make_minibatch(
         kl_coef=state.adaptive.kl_coef,
         index=jnp.asarray(index),
         hyperparameters=h,
+        settings=state.static.ppo,
     )
 
 
 def value_loss_per_step(minibatch: Minibatch) -> Float[Array, "L S"]:
-    """The value loss of each step, clipped if ``clip_value_eps`` is set."""
-    value, target, clip_eps = minibatch.new_value, minibatch.target, minibatch.clip_value_eps
+    """The value loss of each step, ``½ (V - target)²``. With ``clip_value_eps``, the larger one of it and the clipped loss.
+
+    ``½ max((V - target)², (V_old + clip(V - V_old, ±ε) - target)²)`` with ``V_old`` by the policy that acted.
+    Once V is further than ε from it, moving further does not reduce the loss.
+    """
+    value, old_value, clip_eps = minibatch.new_value, minibatch.value, minibatch.clip_value_eps
+    loss = 0.5 * jnp.square(value - minibatch.target)
     if clip_eps is None:
-        return loss_terms.value_loss(value, target)
-    return loss_terms.clipped_value_loss(value, minibatch.value, target, clip_eps)
+        return loss
+    clipped = old_value + jnp.clip(value - old_value, -clip_eps, clip_eps)
+    return jnp.maximum(loss, 0.5 * jnp.square(clipped - minibatch.target))
 
 
 def ratio_metrics(minibatch: Minibatch) -> Metrics:

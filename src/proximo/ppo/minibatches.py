@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree, Shaped, UInt32
 
+from proximo.config import PPOConfig
 from proximo.distributions import Distribution
 from proximo.math.loss_terms import probability_ratio
 from proximo.math.masked_statistics import count, mean_with_count, normalized
@@ -68,6 +69,7 @@ class Minibatch(Batch):
         ent_coef: current weight of the entropy bonus.
         kl_coef: current weight β of the KL penalty; None with another objective.
         hyperparameters: the traced settings: numbers, or schedules; None for those that are off.
+        settings: the settings that are not traced, as in ``StaticSettings``.
         index: number of the minibatch in its epoch, from 0.
     """
 
@@ -80,6 +82,7 @@ class Minibatch(Batch):
     ent_coef: Float[Array, ""]
     kl_coef: Float[Array, ""] | None
     hyperparameters: Hyperparameters
+    settings: PPOConfig = eqx.field(static=True)
     index: Int[Array, ""]
 
     @property
