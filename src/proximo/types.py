@@ -20,6 +20,7 @@ else:
     Value = PyTree[Float[Array, "..."]]
     """One array; with several value heads a tree of arrays, for which the loss and the advantages are written."""
 Metrics = dict[str, Float[Array, "..."]]
+Scalar = Float[Array, ""]
 
 
 class BurnIn(eqx.Module):
@@ -174,6 +175,15 @@ def int_of_steps(steps: UInt32[Array, "2"]) -> int:
     return (high << 32) + low
 
 
-def steps_to_float(steps: UInt32[Array, "2"]) -> Float[Array, ""]:
+def steps_to_float(steps: UInt32[Array, "2"]) -> Scalar:
     """The counter of ``add_steps`` as one floating-point number, for schedules."""
     return steps[1].astype(jnp.float32) * jnp.float32(2.0**32) + steps[0].astype(jnp.float32)
+
+
+def select(condition: Bool[Array, "*batch"], this: PyTree, other: PyTree) -> PyTree:
+    """``jnp.where`` for pytrees of arrays ``[*batch, ...]`` that have the leading axes of ``condition``."""
+
+    def pick(a, b):
+        return jnp.where(condition.reshape(condition.shape + (1,) * (a.ndim - condition.ndim)), a, b)
+
+    return jax.tree.map(pick, this, other)

@@ -26,8 +26,8 @@ from proximo.envs.gymnasium.vector_env_adapter import VectorStepper
 from proximo.envs.gymnasium.vector_environment import VectorEnvironment, VectorOptions
 from proximo.envs.protocol import JaxEnvironment
 from proximo.errors import EnvError, EnvironmentFault
-from proximo.math.selection import select
 from proximo.spaces import ACTION_MASK, Box
+from proximo.types import select
 
 MIN_STEPS = 8
 """Steps of a play, however long they take."""

@@ -21,13 +21,12 @@ from proximo.config import Config
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.observations import leaves, unflatten
 from proximo.errors import EnvError
-from proximo.math.selection import select
 from proximo.networks import ActorCritic
 from proximo.ppo import diagnostics
 from proximo.ppo.hyperparameters import Hyperparameters
 from proximo.ppo.minibatches import run_burn_in
 from proximo.spaces import ActionSpace, Discrete, MultiDiscrete, components, zeros
-from proximo.types import BurnIn, GymnasiumCollectorState, Memory, Observation, Previous, Rollout, TrainState, Value
+from proximo.types import BurnIn, GymnasiumCollectorState, Memory, Observation, Previous, Rollout, TrainState, Value, select
 
 PackedPolicy = tuple[Array, ...]
 """The small arrays of a policy as one vector, then each large array."""

@@ -15,10 +15,9 @@ from proximo.envs.custom import as_jax_environment
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.protocol import Environment, JaxEnvironment
 from proximo.errors import ConfigError, EnvError
-from proximo.math.selection import select
 from proximo.networks import ActorCritic
 from proximo.spaces import Box, LeafSpace, MultiBinary, Space, tree
-from proximo.types import Memory, Observation, Previous
+from proximo.types import Memory, Observation, Previous, select
 
 SEEDS_AXIS = "seeds"
 MANY_ENVS = 1024

@@ -13,6 +13,8 @@ import math
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from proximo.types import Scalar
+
 Steps = Float[Array, "*steps"]
 MAX_LOG_RATIO = 20.0
 """``exp(20)`` is 5e8: its square, in the norm of the gradient, does not overflow float32."""
@@ -29,7 +31,7 @@ def probability_ratio(log_ratio: Steps) -> Steps:
     return jnp.where(log_ratio > MAX_LOG_RATIO, tangent, jnp.exp(bounded))
 
 
-def clipped_surrogate(log_ratio: Steps, advantage: Steps, clip_eps: Float[Array, ""]) -> Steps:
+def clipped_surrogate(log_ratio: Steps, advantage: Steps, clip_eps: Scalar) -> Steps:
     """The clipped surrogate, negated: ``-min(r A, clip(r, 1 - ε, 1 + ε) A)``.
 
     Source: Schulman et al. 2017, arXiv:1707.06347, equation 7.
@@ -38,7 +40,7 @@ def clipped_surrogate(log_ratio: Steps, advantage: Steps, clip_eps: Float[Array,
     return -jnp.minimum(ratio * advantage, jnp.clip(ratio, 1.0 - clip_eps, 1.0 + clip_eps) * advantage)
 
 
-def dual_clipped(surrogate: Steps, advantage: Steps, max_ratio: Float[Array, ""]) -> Steps:
+def dual_clipped(surrogate: Steps, advantage: Steps, max_ratio: Scalar) -> Steps:
     """``min(surrogate, -c A)`` where ``A < 0``, for a negated surrogate: the loss does not grow with ratios
     beyond ``c``.
 

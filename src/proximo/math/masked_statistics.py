@@ -10,9 +10,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
 from proximo.math.across_devices import total
+from proximo.types import Scalar
 
 Steps = Float[Array, "*steps"]
-Scalar = Float[Array, ""]
 Valid = Bool[Array, "*steps"]
 ROUNDING = 8.0
 """Numbers count as equal if their standard deviation is at most this many rounding errors of the numbers that they were computed from."""

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from proximo.config.schedule_text import EXPONENTIAL
+from proximo.types import Scalar
 
-Scalar = Float[Array, ""]
 Numbers = Float[Array, "..."]
 
 

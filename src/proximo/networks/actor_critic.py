@@ -49,7 +49,7 @@ class Torso(eqx.Module):
 
     encoder: Callable[[Observation], Any]
     cell: MemoryCell
-    shared: MLP
+    shared: MLP | None
     compute_dtype: str = eqx.field(static=True)
 
     def run(self, method: Method, memory: Memory, x: Observation, *flags: Array) -> tuple[Memory, Any]:
@@ -62,7 +62,7 @@ class Torso(eqx.Module):
             cell_dtype = parameter_dtype if self.cell.full_precision else self.compute_dtype
             cell, memory, features = _cast((self.cell, memory, encoder(x)), cell_dtype)
             memory, features = _cast(getattr(cell, method)(memory, features, *flags), parameter_dtype)
-        return memory, self.shared(features) if self.shared.layers else features
+        return memory, features if self.shared is None else self.shared(features)
 
 
 def _cast(tree: PyTree, dtype: Any) -> PyTree:

@@ -17,6 +17,7 @@ from proximo.networks import ActorCritic
 from proximo.networks.normalizer import with_observations
 from proximo.ppo.minibatches import Sequences, inputs, map_steps, memories_before, split_sequences, stack_memory, take, unroll
 from proximo.ppo.optimizer import split_policy
+from proximo.types import Scalar
 
 
 class Demonstrations(Sequences):
@@ -30,8 +31,8 @@ def clone(
     key: Key[Array, ""],
     policy: ActorCritic,
     demonstrations: Demonstrations,
-    learning_rate: Float[Array, ""],
-    max_grad_norm: Float[Array, ""],
+    learning_rate: Scalar,
+    max_grad_norm: Scalar,
     num_epochs: int,
     num_sequences: int,
     length: int,
@@ -48,7 +49,7 @@ def clone(
     normalizer = with_observations(policy.normalizer, demonstrations.observation, demonstrations.valid)
     trainable, constants = split_policy(dataclasses.replace(policy, normalizer=normalizer))
 
-    def epoch(carry: PyTree, key: Key[Array, ""]) -> tuple[PyTree, Float[Array, ""]]:
+    def epoch(carry: PyTree, key: Key[Array, ""]) -> tuple[PyTree, Scalar]:
         sequences = split(eqx.combine(carry[0], constants), demonstrations, length)
         count = sequences.valid.shape[1]
         per_step = min(num_sequences, count)
@@ -69,7 +70,7 @@ def clone(
     return eqx.combine(trainable, constants), losses
 
 
-def cloning_loss(policy: ActorCritic, sequences: Demonstrations) -> Float[Array, ""]:
+def cloning_loss(policy: ActorCritic, sequences: Demonstrations) -> Scalar:
     """The mean of ``-log π(a|s)`` over valid steps, without a gradient of the standard deviation of a
     Gaussian. With this gradient, the standard deviation would shrink towards 0 where demonstrations always
     agree, and PPO could no longer explore."""

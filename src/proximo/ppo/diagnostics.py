@@ -11,12 +11,11 @@ from jaxtyping import Array, Bool, Float, PyTree
 from proximo.math.across_devices import num_devices, on_any_device, total
 from proximo.math.loss_terms import approximate_kl, probability_ratio
 from proximo.math.masked_statistics import masked_mean
-from proximo.math.selection import select
 from proximo.networks import ActorCritic
 from proximo.ppo.minibatches import join_sequences, run_burn_in, sequences_of, split_sequences, stack_memory, unroll
 from proximo.ppo.rollout_processing import compute_advantages, refresh_memory, scale_rewards
 from proximo.ppo.state import LearnerState
-from proximo.types import Metrics, Rollout, steps_to_float
+from proximo.types import Metrics, Rollout, select, steps_to_float
 
 
 def learned_from(state: LearnerState, rollout: Rollout) -> dict[str, Any]:

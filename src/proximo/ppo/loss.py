@@ -15,12 +15,12 @@ from proximo.ppo.metrics import joined
 from proximo.ppo.minibatches import Batch, Minibatch, unroll
 from proximo.ppo.objectives import OBJECTIVES, Objective, WholeLoss, call_objective, clip
 from proximo.ppo.state import LearnerState
-from proximo.types import Metrics
+from proximo.types import Metrics, Scalar
 
 
 def loss(
-    policy: ActorCritic, state: LearnerState, sequences: Batch, num_valid: Float[Array, ""], index: Int[Array, ""] | int = 0
-) -> tuple[Float[Array, ""], Metrics]:
+    policy: ActorCritic, state: LearnerState, sequences: Batch, num_valid: Scalar, index: Int[Array, ""] | int = 0
+) -> tuple[Scalar, Metrics]:
     """The loss that a gradient step minimizes: ``ppo_loss``, or a custom loss in its place.
 
     All terms are means over the valid steps of all devices. ``index`` is the number of the minibatch in its epoch.
@@ -46,7 +46,7 @@ def loss(
     return total, {"loss": total, **metrics}
 
 
-def ppo_loss(policy: ActorCritic, minibatch: Minibatch, objective: Objective = clip) -> tuple[Float[Array, ""], Metrics]:
+def ppo_loss(policy: ActorCritic, minibatch: Minibatch, objective: Objective = clip) -> tuple[Scalar, Metrics]:
     """``-L^CLIP + c₁ L^VF - c₂ S``, and metrics.
 
     Source: Schulman et al. 2017, arXiv:1707.06347, equation 9.
@@ -60,7 +60,7 @@ def ppo_loss(policy: ActorCritic, minibatch: Minibatch, objective: Objective = c
 
 
 def make_minibatch(
-    policy: ActorCritic, state: LearnerState, sequences: Batch, num_valid: Float[Array, ""], index: Int[Array, ""] | int
+    policy: ActorCritic, state: LearnerState, sequences: Batch, num_valid: Scalar, index: Int[Array, ""] | int
 ) -> Minibatch:
     """``sequences`` with what ``policy`` computes for them."""
     _, distribution, value = unroll(policy, sequences)

@@ -19,7 +19,7 @@ from proximo.math.shuffling import permutation
 from proximo.networks import ActorCritic
 from proximo.networks.actor_critic import Evaluated
 from proximo.ppo.hyperparameters import Hyperparameters
-from proximo.types import BurnIn, Memory, Observation, Rollout, Value
+from proximo.types import BurnIn, Memory, Observation, Rollout, Scalar, Value
 
 
 class Sequences(eqx.Module):
@@ -76,11 +76,11 @@ class Minibatch(Batch):
     distribution: Distribution
     log_ratio: Float[Array, "L S"]
     new_value: Value
-    num_valid: Float[Array, ""]
-    clip_eps: Float[Array, ""]
-    clip_value_eps: Float[Array, ""] | None
-    ent_coef: Float[Array, ""]
-    kl_coef: Float[Array, ""] | None
+    num_valid: Scalar
+    clip_eps: Scalar
+    clip_value_eps: Scalar | None
+    ent_coef: Scalar
+    kl_coef: Scalar | None
     hyperparameters: Hyperparameters
     settings: PPOConfig = eqx.field(static=True)
     index: Int[Array, ""]
@@ -90,7 +90,7 @@ class Minibatch(Batch):
         """``π(a|s) / π_old(a|s)``."""
         return probability_ratio(self.log_ratio)
 
-    def mean(self, x: Float[Array, "L S"]) -> Float[Array, ""]:
+    def mean(self, x: Float[Array, "L S"]) -> Scalar:
         """Mean over valid steps of all devices; ``minibatch.mean(x * m) / minibatch.mean(m)`` is the mean in a mask ``m``.
 
         Args:

@@ -8,19 +8,18 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
 
 from proximo.errors import ConfigError
 from proximo.math import loss_terms
 from proximo.math.across_devices import is_divided, is_equal
 from proximo.networks import ActorCritic
 from proximo.ppo.minibatches import Minibatch
-from proximo.types import Metrics
+from proximo.types import Metrics, Scalar
 
-Objective = Callable[[ActorCritic, Minibatch], tuple[Float[Array, ""], Metrics]]
+Objective = Callable[[ActorCritic, Minibatch], tuple[Scalar, Metrics]]
 
 
-def clip(policy: ActorCritic, minibatch: Minibatch) -> tuple[Float[Array, ""], Metrics]:
+def clip(policy: ActorCritic, minibatch: Minibatch) -> tuple[Scalar, Metrics]:
     """The clipped surrogate, negated; with ``dual_clip`` also bounded for negative advantages.
 
     Source: Schulman et al. 2017, arXiv:1707.06347, equation 7; Ye et al. 2020, arXiv:1912.09729, equation 5.
@@ -32,7 +31,7 @@ def clip(policy: ActorCritic, minibatch: Minibatch) -> tuple[Float[Array, ""], M
     return minibatch.mean(surrogate), {}
 
 
-def kl_penalty(policy: ActorCritic, minibatch: Minibatch) -> tuple[Float[Array, ""], Metrics]:
+def kl_penalty(policy: ActorCritic, minibatch: Minibatch) -> tuple[Scalar, Metrics]:
     """The surrogate less a penalty, negated: ``-(r A - β KL(old ‖ new))``.
 
     The divergence of a step is ``(r - 1) - log r``. Its mean, and the mean of its gradient, are exact for every family.
@@ -52,9 +51,7 @@ OBJECTIVES: dict[Any, Objective] = {"clip": clip, "kl_penalty": kl_penalty}
 """The built-in objectives by the word of the setting ``objective``."""
 
 
-def call_objective(
-    setting: str, function: Objective, policy: ActorCritic, minibatch: Minibatch
-) -> tuple[Float[Array, ""], Metrics]:
+def call_objective(setting: str, function: Objective, policy: ActorCritic, minibatch: Minibatch) -> tuple[Scalar, Metrics]:
     """Call an objective, and check that it returns one number (broadcasting would sum others) and a
     dictionary of numbers. On several devices, a custom loss or metric that is not the same on all of them
     becomes NaN, because its mean was not taken by ``minibatch.mean``. A loss that is NaN ends the training."""

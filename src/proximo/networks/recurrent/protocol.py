@@ -20,7 +20,7 @@ class MemoryCell(eqx.Module):
     To add a cell ``mycell``:
 
     1. Write ``recurrent/mycell.py`` with a subclass that has a classmethod ``create(key, in_size, config)``,
-       ``init`` and ``step`` (with ``math.selection.select``). Two base classes have ``step`` and a fast ``unroll``:
+       ``init`` and ``step`` (with ``types.select``). Two base classes have ``step`` and a fast ``unroll``:
        ``GatedCell`` (see ``gru.py``), and ``LinearRecurrence`` (see ``mingru.py``) for a state that is linear in the
        one before. Test one step against the formulas of the paper (``tests/networks/test_cells.py``).
     2. Add its word to ``MEMORIES`` in ``config/schema.py``, from which ``typed_settings.py`` and ``docs/settings.md``
