@@ -12,9 +12,9 @@ from proximo import ppo
 from proximo.collect import JaxTrainer
 from proximo.distributions import Categorical
 from proximo.ppo import init_learner, make_hyperparameters
+from proximo.ppo.loss import clip, kl_penalty
 from proximo.ppo.metrics import largest_divergence
 from proximo.ppo.minibatches import Minibatch
-from proximo.ppo.objectives import clip, kl_penalty
 from proximo.ppo.optimizer import critic_mask, split_policy
 from proximo.ppo.state import COEF_RANGE, RATE_RANGE, adapt
 

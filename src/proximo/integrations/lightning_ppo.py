@@ -28,9 +28,8 @@ from proximo.integrations.lightning_training import LightningTraining, Shapes, i
 from proximo.networks.custom.forward import Forward
 from proximo.networks.custom.networks import CustomModule
 from proximo.other_libraries import load
-from proximo.ppo.loss import ppo_loss
+from proximo.ppo.loss import WholeLoss, ppo_loss
 from proximo.ppo.minibatches import Minibatch
-from proximo.ppo.objectives import WholeLoss
 from proximo.rendering import window
 from proximo.rendering.watching import acting, film
 from proximo.spaces import Box
