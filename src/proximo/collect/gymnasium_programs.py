@@ -134,7 +134,7 @@ class GymnasiumPrograms:
         observed = policy.actor.features(action) if self.observes_previous else jnp.zeros((len(action), 0))
         return Columns(policy.to_space(action), action, observed, *rest), memory
 
-    def value(self, steps: Any) -> Value:
+    def value(self, steps: Any) -> Any:
         """The value in packed steps, of JAX or NumPy."""
         return jax.tree.unflatten(self._value, [steps[..., i] for i in range(self._log_prob + 1, self.columns)])
 

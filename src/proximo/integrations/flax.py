@@ -55,36 +55,44 @@ def nnx(make: Callable[..., flax.nnx.Module]) -> Callable[..., Any]:
 
 
 class FlaxModule(eqx.Module):
-    """A Flax module with its parameters. A recurrent cell is a memory."""
+    """A Flax module with its parameters."""
 
     parameters: PyTree[Array]
     definition: Any = eqx.field(static=True)
     """A linen module, or the graph of an nnx module."""
-    in_size: int | None = eqx.field(static=True)
-    """Number of inputs of a recurrent cell."""
 
     def __call__(self, *inputs: PyTree[Array]) -> Any:
         if isinstance(self.definition, flax.linen.Module):
             return self.definition.apply(self.parameters, *inputs)
-        return self._merged()(*inputs)
+        return self.module(*inputs)
 
-    def _merged(self) -> Any:
+    @property
+    def module(self) -> Any:
+        """The module; of nnx, with its current parameters."""
+        if isinstance(self.definition, flax.linen.Module):
+            return self.definition
         return flax.nnx.merge(self.definition, flax.nnx.State(self.parameters))
+
+
+class FlaxCell(FlaxModule):
+    """A recurrent cell with its parameters, as a memory."""
+
+    in_size: int = eqx.field(static=True)
 
     def init(self) -> PyTree[Array]:
         if isinstance(self.definition, flax.linen.Module):
             return self.definition.initialize_carry(jax.random.key(0), (self.in_size,))
-        return self._merged().initialize_carry((self.in_size,), flax.nnx.Rngs(0))
+        return self.module.initialize_carry((self.in_size,), flax.nnx.Rngs(0))
 
-    step = __call__
+    step = FlaxModule.__call__
 
 
 def _make(make: Callable[..., Any], key: Key[Array, ""], inputs: Space | int, *sizes: int) -> FlaxModule:
     module = make(key, inputs, *sizes)
-    in_size = inputs if isinstance(inputs, int) and isinstance(module, flax.linen.RNNCellBase | flax.nnx.RNNCellBase) else None
+    is_cell = isinstance(module, flax.linen.RNNCellBase | flax.nnx.RNNCellBase)
+    example: Any = jnp.zeros(inputs) if isinstance(inputs, int) else jax.tree.map(jnp.asarray, zeros(inputs, ()))
     if isinstance(module, flax.linen.Module):
-        example = jnp.zeros(inputs) if isinstance(inputs, int) else jax.tree.map(jnp.asarray, zeros(inputs, ()))
-        arguments = (example,) if in_size is None else (FlaxModule({}, module, in_size).init(), example)
+        arguments = (FlaxCell({}, module, example.shape[0]).init(), example) if is_cell else (example,)
         definition, parameters = module, module.init(key, *arguments)
         more = ", ".join(sorted(set(parameters) - {"params"}))
         others = more and f"the variables {more}"
@@ -96,4 +104,4 @@ def _make(make: Callable[..., Any], key: Key[Array, ""], inputs: Space | int, *s
             f"{type(module).__name__} has {others}, which change while it runs: a policy can only have parameters (use LayerNorm "
             "instead of BatchNorm, and no Dropout)."
         )
-    return FlaxModule(parameters, definition, in_size)
+    return FlaxCell(parameters, definition, example.shape[0]) if is_cell else FlaxModule(parameters, definition)

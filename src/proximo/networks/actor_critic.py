@@ -26,15 +26,12 @@ class Evaluated(NamedTuple):
     """What a policy computes for one step (N) or for sequences (T N)."""
 
     memory: Memory
-    """After the last step."""
     distribution: Distribution
-    """The distributions of the actions of all steps."""
     value: Value
-    """The values of all steps, in units of the scaled reward."""
 
 
 class Acted(NamedTuple):
-    """A step of a policy: the memory after it, the action as the distribution sampled it, its log-probability, the value."""
+    """What a policy does in one step."""
 
     memory: Memory
     action: Shaped[Array, "N ..."]
@@ -113,8 +110,12 @@ class ActorCritic(eqx.Module):
     def step(
         self, memory: Memory, observation: Observation, episode_start: Flags, valid: Flags, key: Key[Array, ""] | None
     ) -> Acted:
-        """Act for one step. ``key`` is a random key; None takes the most probable action. ``to_space`` maps the
-        action to the environment's space."""
+        """Act for one step. ``key`` is a random key; None takes the most probable action.
+
+        Returns:
+            The memory after the step, the action as the distribution sampled it (``to_space`` maps it to the environment's space), its
+            log-probability, and the value.
+        """
         noise = None if key is None else self.actor.noise(key, episode_start.shape)
         return self.act(memory, observation, episode_start, valid, noise)
 
@@ -125,13 +126,13 @@ class ActorCritic(eqx.Module):
         return Acted(after, action, distribution.log_prob(action), value)
 
     def forward(self, memory: Memory, observation: Observation, episode_start: Flags, valid: Flags) -> Evaluated:
-        """``step`` without an action."""
+        """``step`` without an action: the memory after the step, the action distribution, the value."""
         return self._evaluate("step", memory, observation, episode_start, valid)
 
     def unroll(
         self, memory: Memory, observation: Observation, episode_start: Bool[Array, "T N"], valid: Bool[Array, "T N"]
     ) -> Evaluated:
-        """Evaluate sequences."""
+        """Evaluate sequences: the memory after the last step, and the distributions and values of all steps."""
         return self._evaluate("unroll", memory, observation, episode_start, valid)
 
     def _evaluate(
