@@ -18,7 +18,7 @@ else:
     Observation = PyTree[Shaped[Array, "..."]]
     Memory = PyTree[Array]
     Value = PyTree[Float[Array, "..."]]
-    """One array; with several value heads a tree of arrays, for which the loss and the advantages are written."""
+    """One array, or with several value heads a tree of arrays."""
 Metrics = dict[str, Float[Array, "..."]]
 Scalar = Float[Array, ""]
 
