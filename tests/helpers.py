@@ -12,12 +12,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 
 from proximo.collect import JaxCollector, JaxTrainer
 from proximo.collect.learning import fresh_policy
 from proximo.config import Config, override
 from proximo.networks import make_policy
 from proximo.networks.recurrent import CELLS
+from proximo.ppo.optimizer import split_policy
 from proximo.spaces import Discrete
 from proximo.training.backends import make_backend
 from proximo.types import TrainState
@@ -118,6 +120,11 @@ def collected_parts():
     state = jax.jit(collector.init)(jax.random.key(0))
     _, rollout, _ = jax.jit(collector.collect)(state.learner.policy, state.collector)
     return state.learner, rollout
+
+
+def parameters_of(state):
+    """The trainable parameters of a learner as one vector."""
+    return np.asarray(ravel_pytree(split_policy(state.policy)[0])[0])
 
 
 def spoiled(rollout):

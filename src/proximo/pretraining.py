@@ -197,7 +197,7 @@ def cloning_loss(policy: ActorCritic, sequences: Demonstrations) -> Float[Array,
     """The mean of ``-log π(a|s)`` over valid steps, without a gradient of the standard deviation of a
     Gaussian. With this gradient, the standard deviation would shrink towards 0 where demonstrations always
     agree, and PPO could no longer explore."""
-    _, distribution, _ = unroll(policy, sequences)
+    distribution = unroll(policy, sequences).distribution
     if isinstance(distribution, Gaussian):
         distribution = dataclasses.replace(distribution, log_std=jax.lax.stop_gradient(distribution.log_std))
     return -masked_mean(distribution.log_prob(sequences.action), sequences.valid)

@@ -13,10 +13,14 @@ from jaxtyping import Array, Bool, Float, Key, PyTree, Shaped, UInt32
 if TYPE_CHECKING:  # a strict type checker cannot follow a PyTree
     Observation = Any
     Memory = Any
+    Value = Any
 else:
     Observation = PyTree[Shaped[Array, "..."]]
     Memory = PyTree[Array]
+    Value = PyTree[Float[Array, "..."]]
+    """One array, or with several value heads a tree of arrays."""
 Metrics = dict[str, Float[Array, "..."]]
+Scalar = Float[Array, ""]
 
 
 class BurnIn(eqx.Module):
@@ -62,17 +66,17 @@ class Rollout(eqx.Module):
     episode_start: Bool[Array, "T N"]
     action: Shaped[Array, "T N ..."]
     log_prob: Float[Array, "T N"]
-    value: Float[Array, "T N"]
+    value: Value
     reward: Float[Array, "T N"]
     terminated: Bool[Array, "T N"]
     truncated: Bool[Array, "T N"]
-    bootstrap_value: Float[Array, "T N"]
+    bootstrap_value: Value
     valid: Bool[Array, "T N"]
     memory: Memory
     last_observation: Observation
     last_episode_start: Bool[Array, " N"]
     last_memory: Memory
-    last_value: Float[Array, " N"]
+    last_value: Value
     burn_in_steps: BurnIn | None = None
 
 
@@ -171,6 +175,15 @@ def int_of_steps(steps: UInt32[Array, "2"]) -> int:
     return (high << 32) + low
 
 
-def steps_to_float(steps: UInt32[Array, "2"]) -> Float[Array, ""]:
+def steps_to_float(steps: UInt32[Array, "2"]) -> Scalar:
     """The counter of ``add_steps`` as one floating-point number, for schedules."""
     return steps[1].astype(jnp.float32) * jnp.float32(2.0**32) + steps[0].astype(jnp.float32)
+
+
+def select(condition: Bool[Array, "*batch"], this: PyTree, other: PyTree) -> PyTree:
+    """``jnp.where`` for pytrees of arrays ``[*batch, ...]`` that have the leading axes of ``condition``."""
+
+    def pick(a, b):
+        return jnp.where(condition.reshape(condition.shape + (1,) * (a.ndim - condition.ndim)), a, b)
+
+    return jax.tree.map(pick, this, other)

@@ -460,7 +460,8 @@ def test_lost_environment_is_truncated_before_the_invalid_step(lost, starts, mor
     buffer = buffer_of(np.ones((4, 1)), **{name: [(t, 0) for t in steps] for name, steps in places.items()})
     buffer.episode_start[starts] = True
     value = 10 + np.arange(4.0)[:, None, None]  # the value of row t is 10 + t
-    results = _Group.results(SimpleNamespace(buffer=buffer, packed=value, bootstrap_value=np.zeros((4, 1))))
+    programs = SimpleNamespace(value=lambda steps: steps[..., -1])
+    results = _Group.results(SimpleNamespace(buffer=buffer, packed=value, bootstrap_value=np.zeros((4, 1)), programs=programs))
     found = {int(t): float(results["bootstrap_value"][t, 0]) for t in np.flatnonzero(results["truncated"][:, 0])}
     assert found == truncated
     np.testing.assert_array_equal(buffer.truncated, np.zeros((4, 1), bool), "what the environment said stays")

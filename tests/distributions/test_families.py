@@ -11,7 +11,7 @@ from scipy import special, stats
 
 from proximo.distributions import Bernoulli, Beta, Categorical, Gaussian, ProductCategorical, StateDependentGaussian, TanhGaussian
 from proximo.distributions.gaussian import LOG_STD_RANGE
-from proximo.distributions.masking import FORBIDDEN, mask_bits, mask_choices
+from proximo.networks.heads import FORBIDDEN, mask_bits, mask_choices
 
 DRAWS = 20_000
 LOGITS = np.array([0.5, -1.5, 2.0])

@@ -330,6 +330,10 @@ def with_head(trained):
     return model
 
 
+def adam_of_torch(model):
+    return torch.optim.Adam(model.parameters())
+
+
 @pytest.mark.parametrize(
     ("make", "options", "sentence"),
     [
@@ -337,17 +341,9 @@ def with_head(trained):
         (lambda: module(track="csv"), {}, "track is a setting of run directories"),
         (lambda: module(encoder=torch.nn.Linear(3, 4), hidden_sizes=(64, 64)), {}, "encoder: Linear is a PyTorch module"),
         (lambda: with_head(True), {}, r"^head\.weight is a PyTorch parameter, but proximo trains with JAX"),
-        (
-            lambda: optimized(lambda self: torch.optim.Adam(self.parameters())),
-            {},
-            "returned Adam: expected one optax optimizer, not a P",
-        ),
+        (lambda: optimized(adam_of_torch), {}, "returned Adam: expected one optax optimizer, not a P"),
         (lambda: optimized(lambda _: None), {}, "^optimizer = None: expected"),
-        (
-            lambda: optimized(lambda _: optax.sgd(1e-2), learning_rate=1e-2),
-            {},
-            "learning_rate = .* has no effect with optimizer = ",
-        ),
+        (lambda: optimized(lambda _: optax.sgd(1e-2), learning_rate=1e-2), {}, "learning_rate = .* has no effect with optimizer"),
         (module, {"gradient_clip_val": 0.3}, r"^Trainer\(gradient_clip_val=0.3\) .* use PPOModule\(…, max_grad_norm=0.3\)\.$"),
         (module, {"world_size": 2}, "PPOModule trains in one process, but this Trainer has 2: set devices=1"),
     ],

@@ -231,6 +231,18 @@ def having(make, base=Model, name="Mine"):
     return subclass(name, base, lambda self: setattr(self, "actor", make()))
 
 
+three_actions = subclass(predict=lambda self, x, deterministic: np.zeros(3))
+outside_jax = subclass(predict=lambda self, x, deterministic: x)
+no_loss = subclass("Mine", training_step=lambda self, minibatch, index: 0.0)
+without_value = subclass(forward=lambda self, x: Categorical(jax.vmap(self.actor)(x)))
+gaussian = subclass(forward=lambda self, x: (Gaussian(x, x), x[:, 0]))
+four_choices = subclass(forward=lambda self, x: (Categorical(x), x[:, 0]))
+column = subclass(forward=lambda self, x: (Categorical(x[:, :2]), x[:, :1]))
+misspelled = subclass(forward=lambda self, x: self.actr(x))
+keyed = subclass(forward=lambda self, x: (Categorical(self.next_key()), x))
+FOR_3 = "for 3 observations: expected"
+
+
 @pytest.mark.parametrize(
     ("cls", "settings", "sentence"),
     [
@@ -245,47 +257,15 @@ def having(make, base=Model, name="Mine"):
         (subclass("Without", PPO, networks), {}, r"Without has no forward\(self, x\): define it"),
         (having(lambda: flax_linen.Dense(2), PPO), {}, r"wrap self\.actor by proximo\.integrations\.flax\.linen in its __init__"),
         (having(lambda: flax_nnx.BatchNorm(4, rngs=flax_nnx.Rngs(0))), {}, "BatchNorm has variables besides its param"),
-        (
-            subclass(predict=lambda self, x, deterministic: np.zeros(3)),
-            {},
-            r"predict returns \(3,\) for \d+ observations: expected",
-        ),
-        (
-            subclass(predict=lambda self, x, deterministic: x),
-            {"env": "gymnax:CartPole-v1"},
-            "predict runs outside JAX, on Gymnasium environments only",
-        ),
-        (
-            subclass("Mine", training_step=lambda self, minibatch, index: 0.0),
-            {"objective": "kl_penalty"},
-            "objective has no effect on Mine, whose training_step is the whole loss",
-        ),
-        (
-            subclass(forward=lambda self, x: Categorical(jax.vmap(self.actor)(x))),
-            {},
-            r"forward\(x\) returns Categorical of \(3, 2\) float32 for 3 observations: expected \(distribution, value\), a Cat",
-        ),
-        (
-            subclass(forward=lambda self, x: (Gaussian(x, x), x[:, 0])),
-            {},
-            "forward.x. returns Gaussian of .*: expected .* a Categorical of .3, 2. float32 for the actions",
-        ),
-        (
-            subclass(forward=lambda self, x: (Categorical(x), x[:, 0])),
-            {},
-            r"Categorical of \(3, 4\) float32 and \(3,\) float32 for 3 observations: expected .* Categorical of \(3, 2\)",
-        ),
-        (
-            subclass(forward=lambda self, x: (Categorical(x[:, :2]), x[:, :1])),
-            {},
-            r"returns .* and \(3, 1\) float32 for 3 observations: expected .* \(3,\) float32, as from self.critic",
-        ),
-        (subclass(forward=lambda self, x: self.actr(x)), {}, "forward.x. raised AttributeError: .*actr"),
-        (
-            subclass(forward=lambda self, x: (Categorical(self.next_key()), x)),
-            {},
-            "next_key.. in forward or training_step would always return the same key",
-        ),
+        (three_actions, {}, r"predict returns \(3,\) for \d+ observations: expected"),
+        (outside_jax, {"env": "gymnax:CartPole-v1"}, "predict runs outside JAX, on Gymnasium environments only"),
+        (no_loss, {"objective": "kl_penalty"}, "objective has no effect on Mine, whose training_step is the whole loss"),
+        (without_value, {}, rf"forward\(x\) returns Categorical of \(3, 2\) float32 {FOR_3} \(distribution, value\), a Cat"),
+        (gaussian, {}, "forward.x. returns Gaussian of .*: expected .* a Categorical of .3, 2. float32 for the actions"),
+        (four_choices, {}, rf"Categorical of \(3, 4\) float32 and \(3,\) float32 {FOR_3} .* Categorical of \(3, 2\)"),
+        (column, {}, rf"returns .* and \(3, 1\) float32 {FOR_3} .* \(3,\) float32, as from self.critic"),
+        (misspelled, {}, "forward.x. raised AttributeError: .*actr"),
+        (keyed, {}, "next_key.. in forward or training_step would always return the same key"),
     ],
 )
 def test_mistake_raises_one_sentence(cls, settings, sentence):

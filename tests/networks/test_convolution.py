@@ -9,7 +9,7 @@ import pytest
 
 from proximo.config import NetworkConfig
 from proximo.networks.cpu_kernels.convolution import CHUNK, by_products, by_xla, convolve, gradients_by_products, gradients_by_xla
-from proximo.networks.image_encoders import IMAGE_ENCODERS, Convolution, max_pool
+from proximo.networks.encoders import IMAGE_ENCODERS, Convolution, max_pool
 from proximo.spaces import Box
 
 # (images, height, width, channels, size, stride, out): NatureCNN's layers, sizes that leave pixels over, several chunks. Fewer than

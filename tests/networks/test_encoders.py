@@ -4,8 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from proximo.networks.encoders import OneHotEncoder, PartsEncoder, VectorEncoder, make_encoder
-from proximo.networks.image_encoders import ImpalaCNN, NatureCNN, SmallCNN
+from proximo.networks.encoders import ImpalaCNN, NatureCNN, OneHotEncoder, PartsEncoder, SmallCNN, VectorEncoder, make_encoder
 from proximo.networks.layers import MLP, LayerNorm, Linear
 from proximo.networks.normalizer import make_statistics
 from proximo.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple, zeros

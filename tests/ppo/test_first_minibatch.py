@@ -54,7 +54,7 @@ def refreshed(policy, rollout, length):
 
 def strided(rollout, length):
     """The batch whose observations were cut by a plain reshape."""
-    batch = make_batch(rollout, jnp.zeros_like(rollout.reward), length)
+    batch = make_batch(rollout, jnp.zeros_like(rollout.reward), rollout.value, length)
     wrong = jax.tree.map(lambda x: x.reshape((length, -1, *x.shape[2:])), rollout.observation)
     return dataclasses.replace(batch, observation=wrong)
 
@@ -72,7 +72,7 @@ def measure(collector, policy, state):
     (later_policy, _), both = jax.lax.scan(collect_and_observe, (policy, state), length=2)
     policy, rollout = jax.tree.map(lambda x: x[1], both)
     length = collector.config.sequence_length
-    batch = make_batch(rollout, jnp.zeros_like(rollout.reward), length)
+    batch = make_batch(rollout, jnp.zeros_like(rollout.reward), rollout.value, length)
     shifted = dataclasses.replace(batch, episode_start=split_sequences(jnp.roll(rollout.episode_start, 1, 0), length))
     order = minibatch_indices(jax.random.key(1), batch.episode_start.shape[1], collector.config.ppo.num_minibatches)
     variants = {

@@ -14,7 +14,7 @@ import pytest
 from proximo.math.masked_statistics import count
 from proximo.networks import make_policy
 from proximo.ppo import init_learner, make_hyperparameters
-from proximo.ppo.loss import loss
+from proximo.ppo.loss import loss, make_minibatch, value_loss_per_step
 from proximo.ppo.minibatches import Batch
 from proximo.ppo.optimizer import adam, clipping
 from proximo.spaces import Box, Discrete
@@ -88,7 +88,18 @@ def test_gradient_of_the_loss_by_hand():
     assert gradient.critic.output.bias.tolist() == pytest.approx([-0.125], abs=1e-6)
 
 
-def test_clipped_value_loss_enters_the_loss_by_hand():
+def test_value_losses_by_hand():
+    (state, batch), value, target = (learner(), two_rows()), jnp.array([[2.0, 2.0, 1.2]]), jnp.array([[3.0, 1.0, 3.0]])
+    minibatch = make_minibatch(state.policy, state, batch, count(batch.valid), 0)
+    minibatch = dataclasses.replace(minibatch, value=jnp.ones((1, 3)), target=target)
+
+    def value_loss(value, clip_eps):
+        return value_loss_per_step(dataclasses.replace(minibatch, new_value=value, clip_value_eps=clip_eps))
+
+    assert value_loss(value, None)[0].tolist() == pytest.approx([0.5, 0.5, 1.62], abs=1e-6)
+    assert value_loss(value, jnp.array(0.5))[0].tolist() == pytest.approx([1.125, 0.5, 1.62], abs=1e-6)
+    gradient = jax.grad(lambda value: value_loss(value, jnp.array(0.5)).sum())(value)[0]
+    assert gradient[::2].tolist() == pytest.approx([0.0, -1.8], abs=1e-6)  # none beyond the range
     # Row 1: V moves from .2 to .5, at most .1: ½ (.3 - 1.5)² = .72; row 2: .4 → .5 within .1: ½ .5² = .125
     (_, metrics), _ = value_and_gradient(clip_value_eps=0.1)
     assert float(metrics["value_loss"]) == pytest.approx(0.4225, abs=1e-6)

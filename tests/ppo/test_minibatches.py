@@ -1,9 +1,13 @@
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from proximo.ppo.minibatches import join_sequences, minibatch_indices, split_sequences, stack_memory
+from proximo.ppo.minibatches import join_sequences, make_batch, minibatch_indices, split_sequences, stack_memory
+
+from helpers import collected, trainer
 
 STEPS, ENVS = 6, 2
 
@@ -38,3 +42,16 @@ def test_minibatches_contain_every_sequence_exactly_once():
     assert index.shape == (4, 6)
     assert sorted(index.reshape(-1).tolist()) == list(range(24))
     assert not jnp.array_equal(index, minibatch_indices(jax.random.key(1), 24, 4))
+
+
+def test_a_policy_may_have_several_value_heads():
+    learner, expected = collected("gru")
+    policy, collector = learner.policy, trainer("gru").collector
+    policy = dataclasses.replace(policy, critic={"one": policy.critic, "other": policy.critic})
+    _, rollout, _ = jax.jit(collector.collect)(policy, trainer("gru").init(0).collector)
+    batch = make_batch(rollout, jnp.zeros_like(rollout.reward), rollout.value, 4)
+    for name in ("value", "bootstrap_value", "last_value"):
+        values = getattr(rollout, name)
+        assert set(values) == {"one", "other"}
+        assert all(jnp.array_equal(value, getattr(expected, name)) for value in values.values()), name
+    assert jnp.array_equal(batch.value["other"], split_sequences(expected.value, 4))

@@ -1,5 +1,7 @@
 """Custom optimizers, separate optimizers and norms of policy and value, and schedules that are functions."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,7 +17,7 @@ from proximo.ppo.optimizer import critic_mask, gradient_transformation, split_po
 from proximo.settings import make_config
 
 import toys
-from helpers import collected, drawn_policy, small_config
+from helpers import collected, drawn_policy, parameters_of, small_config
 
 ONE = {"num_epochs": 1, "num_minibatches": 1}
 
@@ -32,10 +34,11 @@ def signs(learning_rate):
 MOMENTUM = optax.sgd(1e-3, momentum=0.9)
 
 
-def learner(**settings):
+def learner(at=0.0, **settings):
+    """A learner of these settings, ``at`` of whose training is over."""
     config = small_config(**settings)
-    policy = drawn_policy(toys.RandomEnds(), config)
-    return init_learner(jax.random.key(1), policy, config, make_hyperparameters(config.ppo))
+    state = init_learner(jax.random.key(1), drawn_policy(toys.RandomEnds(), config), config, make_hyperparameters(config.ppo))
+    return dataclasses.replace(state, steps=jnp.array([at * config.ppo.total_steps, 0], jnp.uint32))
 
 
 def change(gradient=None, **settings):
@@ -51,7 +54,7 @@ def change(gradient=None, **settings):
 
 def after_update(**settings):
     state, metrics = jax.jit(ppo.update)(learner(**settings), collected("none")[1])
-    return np.asarray(ravel_pytree(split_policy(state.policy)[0])[0]), metrics
+    return parameters_of(state), metrics
 
 
 def test_custom_optimizers_and_schedules_equal_the_built_in_ones():
@@ -86,6 +89,10 @@ def test_policy_and_value_may_have_different_optimizers():
     np.testing.assert_allclose(updates[is_critic], -1e-3, rtol=1e-5)
     np.testing.assert_allclose(updates[~is_critic], -1e-2, rtol=1e-2)  # Adam's first step, but for ε
     assert 0 < is_critic.sum() < is_critic.size
+    # Each follows its own schedule: Adam's first step on a gradient of ones is the learning rate.
+    rates = {"critic_learning_rate": "linear(4e-3, 0)", "learning_rate": "linear(1e-2, 1e-3)", "max_grad_norm": 1e9}
+    updates, is_critic, _ = change(at=0.5, **rates)
+    np.testing.assert_allclose(updates, np.where(is_critic, -2e-3, -5.5e-3), rtol=1e-4)
 
 
 @pytest.mark.parametrize(("optimizer", "critic"), [("adamw", "adam"), ("adam", "adamw"), ("adamw", "same")])

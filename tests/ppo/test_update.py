@@ -20,7 +20,7 @@ from proximo.ppo.rollout_processing import prepare_batch, scale_rewards
 from proximo.spaces import Box, Discrete
 from proximo.types import Rollout, steps_to_float
 
-from helpers import bits, collected, drawn, small_collector, small_config
+from helpers import bits, collected, difference, drawn, parameters_of, small_collector, small_config
 
 T, N = 8, 4
 update = jax.jit(ppo.update)
@@ -51,14 +51,10 @@ def rollout():
     )  # fmt: skip
 
 
-def vector_of(state):
-    return np.asarray(ravel_pytree(split_policy(state.policy)[0])[0])
-
-
 def learned(at=0.0, on=None, **settings):
     """The parameters after one update, and its metrics."""
     state, metrics = update(learner(at, **settings), on or rollout())
-    return vector_of(state), metrics
+    return parameters_of(state), metrics
 
 
 def equal(a, b):
@@ -155,6 +151,39 @@ def test_refreshed_memory_changes_the_second_epoch():
     def learned(refresh):
         settings = {"sequence_length": 4, "num_minibatches": 1, "learning_rate": 0.05}
         state = small_collector(memory="gru", refresh_memory=refresh, **settings).init(jax.random.key(0)).learner
-        return vector_of(update(state, collected("gru")[1])[0])
+        return parameters_of(update(state, collected("gru")[1])[0])
 
     assert np.abs(learned(True) - learned(False)).max() > 1e-4
+
+
+def stopped():
+    """One update under each of two values of ``target_kl``, vmapped, which the settings leave off, and one of a single gradient step."""
+    collector = small_collector(num_minibatches=1, num_epochs=4, learning_rate=1e-2)
+    once = small_collector(num_minibatches=1, num_epochs=1, learning_rate=1e-2)
+    state = collector.init(jax.random.key(0))
+    _, rollout, _ = jax.jit(collector.collect)(state.learner.policy, state.collector)
+
+    def under(target_kl):
+        h = dataclasses.replace(state.learner.hyperparameters, target_kl=target_kl)
+        return ppo.update(dataclasses.replace(state.learner, hyperparameters=h), rollout)
+
+    first_step = jax.jit(ppo.update)(once.init(jax.random.key(0)).learner, rollout)
+    return jax.jit(jax.vmap(under))(jnp.array([1e-6, 1e6])), first_step
+
+
+def test_tiny_target_kl_stops_parameters_and_moments_after_one_step_huge_never():
+    (learner, metrics), (once, of_one_step) = stopped()
+    assert metrics["gradient_steps"].tolist() == [1.0, 4.0]
+    (steps,) = [leaf for leaf in jax.tree.leaves(learner.optimizer) if jnp.issubdtype(leaf.dtype, jnp.integer)]
+    assert steps.tolist() == [1, 4]
+    first, ran_on = (jax.tree.map(lambda x, n=n: x[n], learner) for n in (0, 1))
+    assert difference((first.policy, first.optimizer), (once.policy, once.optimizer)) < 1e-6
+    assert difference(ran_on.policy.actor, once.policy.actor) > 1e-3
+    # The normalizer and the steps advance.
+    assert jnp.array_equal(learner.policy.normalizer.mean[0], learner.policy.normalizer.mean[1])
+    assert learner.steps[:, 0].tolist() == [32, 32]
+    # Metrics average the taken steps and the stopping one: its KL is what stopped.
+    assert metrics["approx_kl"][0] > 1e-6
+    assert np.isfinite(metrics["approx_kl"]).all()
+    assert float(of_one_step["approx_kl"]) == pytest.approx(0.0, abs=1e-6)
+    assert metrics["ratio_max"][1] > metrics["ratio_max"][0] > 1.0

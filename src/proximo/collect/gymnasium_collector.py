@@ -56,7 +56,7 @@ class _Group:
         self.buffer = whole.since(programs.burn_in)
         steps = self.buffer.reward.shape
         self.packed = np.zeros((*steps, programs.columns), programs.dtype)
-        self.bootstrap_value = np.zeros(steps, programs.dtype)
+        self.bootstrap_value = jax.tree.map(np.zeros_like, programs.value(self.packed))
         observation = whole.observation
         if programs.observes_previous:  # the last valid step before each row
             examples = self.packed[0][:, programs.observed_action], self.buffer.reward[0]
@@ -86,7 +86,7 @@ class _Group:
         for x in jax.tree.leaves(self.rows):
             x[:front] = x[-front:]
         self.buffer.clear()
-        self.bootstrap_value[:] = 0
+        jax.tree.map(lambda x: x.fill(0), self.bootstrap_value)
         self.policy, self.noise = policy, [x[:, self.part] for x in noise]
         self.stored = self.stored[-1:] if self.programs.burn_in else []
         if self.programs.burn_in:  # with the policy that acts in this rollout, as the learner does it
@@ -122,19 +122,22 @@ class _Group:
     def bootstrap(self) -> None:
         """Store the values of the final observations of episodes that were truncated in this step."""
         final = (*self.buffer.final_observation, *(x[self.t + 1] for x in self.previous))
-        values = np.asarray(self.programs.final_value(self.size, self.policy, final, self.memory))
-        self.bootstrap_value[self.t] = np.where(self.buffer.truncated[self.t], values, 0.0)
+        values, truncated = self.programs.final_value(self.size, self.policy, final, self.memory), self.buffer.truncated[self.t]
+        for stored, value in zip(*map(jax.tree.leaves, (self.bootstrap_value, values)), strict=True):
+            stored[self.t] = np.where(truncated, np.asarray(value), 0.0)
 
     def results(self) -> dict[str, np.ndarray]:
         """The fields of a ``Rollout`` that are results of steps, T n. A lost life is a termination for the
         learner. An environment that was lost in step t leaves padding. Its episode is truncated before it,
         with the value of step t."""
-        buffer, bootstrap_value = self.buffer, self.bootstrap_value.copy()
+        buffer, bootstrap_value = self.buffer, jax.tree.map(np.copy, self.bootstrap_value)
         terminated, truncated = buffer.terminated | buffer.life_lost, buffer.truncated.copy()
         for t, i in np.argwhere(buffer.lost):
             truncated[t, i] = True  # restarts the running return that scales rewards
             if t and buffer.valid[t - 1, i] and not (buffer.episode_start[t, i] or terminated[t - 1, i]):
-                truncated[t - 1, i], bootstrap_value[t - 1, i] = True, self.packed[t, i, -1]
+                truncated[t - 1, i] = True
+                for stored, value in zip(*map(jax.tree.leaves, (bootstrap_value, self.programs.value(self.packed))), strict=True):
+                    stored[t - 1, i] = value[t, i]
         reward = buffer.reward.copy()  # the program may return what it does not change
         return {"reward": reward, "terminated": terminated, "truncated": truncated, "bootstrap_value": bootstrap_value}
 

@@ -20,12 +20,11 @@ from proximo.collect.program_cache import CompiledFunction
 from proximo.config import Config
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.errors import EnvError
-from proximo.math.selection import select
 from proximo.networks import ActorCritic
 from proximo.ppo.hyperparameters import Hyperparameters
 from proximo.ppo.minibatches import run_burn_in
 from proximo.spaces import ActionSpace, Discrete, MultiDiscrete, components, leaves, unflatten, zeros
-from proximo.types import BurnIn, GymnasiumCollectorState, Memory, Observation, Previous, Rollout, TrainState
+from proximo.types import BurnIn, GymnasiumCollectorState, Memory, Observation, Previous, Rollout, TrainState, Value, select
 
 PackedPolicy = tuple[Array, ...]
 """The small arrays of a policy as one vector, then each large array."""
@@ -47,7 +46,7 @@ class Columns(NamedTuple):
     observed_action: Array
     """As the policy observes it in the next step; no columns if the policy does not observe it."""
     log_prob: Array
-    value: Array
+    value: Value
 
 
 class Collected(NamedTuple):
@@ -99,10 +98,11 @@ class GymnasiumPrograms:
         self._noise = jax.tree.structure(jax.eval_shape(lambda: policy.actor.noise(jax.random.key(0), (1,))))
         columns = jax.eval_shape(self._example, policy)
         self.action = columns.action
-        starts = np.cumsum([0, *(math.prod(x.shape[1:]) for x in columns)]).tolist()
-        self.env_action, self._sampled, self.observed_action, *_ = (slice(*pair) for pair in itertools.pairwise(starts))
-        """Where a packed step has these ``Columns``. The log-probability and the value follow."""
-        self.columns = starts[-1]
+        starts = np.cumsum([0, *(math.prod(x.shape[1:]) for x in columns[:3])]).tolist()
+        self.env_action, self._sampled, self.observed_action = (slice(*pair) for pair in itertools.pairwise(starts))
+        """Where a packed step has these ``Columns``. One column of the log-probability and those of the value follow."""
+        self._log_prob, self._value = starts[-1], jax.tree.structure(columns.value)
+        self.columns = self._log_prob + 1 + self._value.num_leaves
 
         def init(key: Key[Array, ""], hyperparameters: Hyperparameters | None = None) -> TrainState:
             learner, key_collector = fresh_learner(key, env, config, hyperparameters)
@@ -130,9 +130,13 @@ class GymnasiumPrograms:
         return self._step(policy, policy.init_memory(1), observation, one, one, noise)[0]
 
     def _step(self, policy: ActorCritic, memory: Memory, *arguments: Any) -> tuple[Columns, Memory]:
-        memory, action, log_prob, value = policy.act(memory, *arguments)
+        memory, action, *rest = policy.act(memory, *arguments)
         observed = policy.actor.features(action) if self.observes_previous else jnp.zeros((len(action), 0))
-        return Columns(policy.to_space(action), action, observed, log_prob, value), memory
+        return Columns(policy.to_space(action), action, observed, *rest), memory
+
+    def value(self, steps: Any) -> Any:
+        """The value in packed steps, of JAX or NumPy."""
+        return jax.tree.unflatten(self._value, [steps[..., i] for i in range(self._log_prob + 1, self.columns)])
 
     def _pack(self, policy: ActorCritic) -> PackedPolicy:
         small, large = eqx.partition(policy, self._is_small)
@@ -178,9 +182,9 @@ class GymnasiumPrograms:
         valid = jnp.ones_like(episode_start) if valid is None else valid
         observed, noises = self._observed(policy, observation, episode_start), jax.tree.unflatten(self._noise, noise)
         columns, memory = self._step(policy, memory, observed, episode_start, valid, noises)
-        return jnp.concatenate([x.reshape(x.shape[0], -1).astype(self.dtype) for x in columns], axis=1), memory
+        return jnp.concatenate([x.reshape(x.shape[0], -1).astype(self.dtype) for x in jax.tree.leaves(columns)], axis=1), memory
 
-    def _final_value(self, policy: ActorCritic, observation: Leaves, memory: Memory) -> Float[Array, " n"]:
+    def _final_value(self, policy: ActorCritic, observation: Leaves, memory: Memory) -> Value:
         """The value of final observations, read with the memory after the step."""
         never = jnp.zeros(observation[0].shape[0], bool)
         return policy.value(memory, self._observed(policy, observation, never), never)
@@ -198,8 +202,8 @@ class GymnasiumPrograms:
             observation=observation,
             episode_start=episode_start,
             action=steps[..., self._sampled].reshape((*steps.shape[:-1], *self.action.shape[1:])).astype(self.action.dtype),
-            log_prob=steps[..., -2],
-            value=steps[..., -1],
+            log_prob=steps[..., self._log_prob],
+            value=self.value(steps),
             **(results | {"reward": results["reward"].astype(steps.dtype)}),
             valid=valid,
             memory=jax.tree.map(lambda m: m[:-1], memories),

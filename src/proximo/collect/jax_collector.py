@@ -169,7 +169,7 @@ class JaxCollector:
         bootstrap_value = jax_vector.where_any(
             truncated,
             lambda: policy.value(after.memory, policy.with_previous_step(after.observation, within, after.previous), within),
-            jnp.zeros_like(step["value"]),
+            jax.tree.map(jnp.zeros_like, step["value"]),
             self.seeds_axis,
             cheap=all(x.ndim <= 2 for x in jax.tree.leaves(state.observation)),  # the value of an image needs a CNN
         )

@@ -17,10 +17,9 @@ from proximo.envs.custom import as_jax_environment
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.protocol import Environment, JaxEnvironment
 from proximo.errors import EnvError
-from proximo.math.selection import select
 from proximo.networks import ActorCritic
 from proximo.spaces import Box, LeafSpace, MultiBinary, Space, tree
-from proximo.types import Memory, Observation, Previous
+from proximo.types import Memory, Observation, Previous, select
 
 SEEDS_AXIS = "seeds"
 MANY_ENVS = 1024
@@ -167,13 +166,13 @@ def policy_step(
     passed on, the step as fields of ``Rollout``, and which environments report a success (None if they never
     do). Environments whose episode ended are not reset."""
     observed = policy.with_previous_step(before.observation, episode_start, before.previous)
-    memory, action, log_prob, value = policy.act(before.memory, observed, episode_start, valid, noise)
+    acted = policy.act(before.memory, observed, episode_start, valid, noise)
     env_state, observation, reward, terminated, truncated, success = step(
-        env, keys, before.env_state, policy.to_space(action), before.observation, params
+        env, keys, before.env_state, policy.to_space(acted.action), before.observation, params
     )
-    after = StepState(env_state, observation, memory, policy.previous_step(action, reward))
-    acted = {"observation": observed, "action": action, "log_prob": log_prob, "value": value}
-    return after, {**acted, "reward": reward, "terminated": terminated, "truncated": truncated}, success
+    after = StepState(env_state, observation, acted.memory, policy.previous_step(acted.action, reward))
+    fields = {"observation": observed, "action": acted.action, "log_prob": acted.log_prob, "value": acted.value}
+    return after, {**fields, "reward": reward, "terminated": terminated, "truncated": truncated}, success
 
 
 def info_shapes(env: JaxEnvironment) -> dict[str, Any]:

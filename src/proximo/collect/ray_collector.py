@@ -254,7 +254,7 @@ class RayCollector(GymnasiumCollector):
             "valid": never,
             "terminated": never,
             "truncated": ~never,  # restarts the running return that scales rewards
-            "bootstrap_value": np.zeros_like(fields["bootstrap_value"]),
+            "bootstrap_value": jax.tree.map(np.zeros_like, fields["bootstrap_value"]),
             "burn_in_steps": burn_in and burn_in | {"valid": np.zeros_like(burn_in["valid"])},
         }
 

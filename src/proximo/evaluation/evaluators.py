@@ -23,11 +23,10 @@ from proximo.envs.gymnasium.vector_environment import split
 from proximo.envs.level_seeds import JaxLevels, LevelRange
 from proximo.evaluation.episodes import MAX_STEPS, Episodes, environment_source, evaluation_key
 from proximo.evaluation.policy import Carried, act
-from proximo.math.selection import select
 from proximo.networks import ActorCritic
 from proximo.networks.custom.forward import Forward
 from proximo.spaces import unflatten, zeros
-from proximo.types import CompensatedSum, Observation, Previous
+from proximo.types import CompensatedSum, Observation, Previous, select
 
 GYMNASIUM_TOGETHER, ARRAYS_TOGETHER = 64, 256
 """Gymnasium environments at a time: a step of the policy for 64 takes little longer than one for 8. More fit

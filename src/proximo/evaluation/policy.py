@@ -253,8 +253,9 @@ def act(
 ) -> tuple[Carried, Array]:
     """One step of ``predict`` and of evaluations. The reward that it carries is 0 until it is known."""
     observation = network.with_previous_step(observation, episode_start, carried.previous)
-    memory, action, _, value = network.step(carried.memory, observation, episode_start, jnp.ones_like(episode_start), key)
-    return Carried(memory, network.previous_step(action, jnp.zeros_like(value))), network.to_space(action)
+    acted = network.step(carried.memory, observation, episode_start, jnp.ones_like(episode_start), key)
+    previous = network.previous_step(acted.action, jnp.zeros_like(acted.log_prob))
+    return Carried(acted.memory, previous), network.to_space(acted.action)
 
 
 def _forward(

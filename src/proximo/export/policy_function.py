@@ -100,9 +100,9 @@ class PolicyFunction:
         states = tuple(memory[str(i)] for i in range(len(actor_critic.torsos)))
         after, distribution, value = actor_critic.forward(states, observation, episode_start, jnp.ones_like(episode_start))
         action = distribution.mode() if self.deterministic else distribution.sample(inputs[NOISE])
-        outputs = {ACTION: actor_critic.to_space(action), VALUE: value, LOG_PROB: distribution.log_prob(action)}
-        if actor_critic.privileged:  # without these entries of the observation the value would be wrong
-            del outputs[VALUE]
+        # Without the privileged entries of the observation the value would be wrong.
+        values = {} if actor_critic.privileged else flatten({VALUE: value})
+        outputs = {ACTION: actor_critic.to_space(action), **values, LOG_PROB: distribution.log_prob(action)}
         if isinstance(distribution, Gaussian):
             mean = distribution.mean
             outputs |= {"mean": mean, "log_std": jnp.broadcast_to(distribution.log_std, mean.shape)}

@@ -38,7 +38,7 @@ def linen(module: flax.linen.Module) -> Callable[..., Any]:
     Returns:
         A function that makes the network. It raises ``ConfigError`` if there are variables that are not parameters.
     """
-    return functools.partial(_make_linen, module)
+    return functools.partial(_make, lambda *_: module)
 
 
 def nnx(make: Callable[..., flax.nnx.Module]) -> Callable[..., Any]:
@@ -51,83 +51,57 @@ def nnx(make: Callable[..., flax.nnx.Module]) -> Callable[..., Any]:
     Returns:
         A function that makes the network. It raises ``ConfigError`` if there are variables that are not parameters.
     """
-    return functools.partial(_make_nnx, make)
+    return functools.partial(_make, lambda key, *arguments: make(*arguments, rngs=flax.nnx.Rngs(key)))
 
 
-class LinenModule(eqx.Module):
-    """A linen module with its parameters."""
-
-    variables: PyTree[Array]
-    module: Any = eqx.field(static=True)
-
-    def __call__(self, x: PyTree[Array]) -> Any:
-        return self.module.apply(self.variables, x)
-
-
-class LinenCell(LinenModule):
-    """A recurrent linen cell with its parameters, as a memory."""
-
-    in_size: int = eqx.field(static=True)
-
-    def init(self) -> PyTree[Array]:
-        return self.module.initialize_carry(jax.random.key(0), (self.in_size,))
-
-    def step(self, state: PyTree[Array], x: Array) -> tuple[PyTree[Array], Array]:
-        return self.module.apply(self.variables, state, x)
-
-
-def _make_linen(module: flax.linen.Module, key: Key[Array, ""], input_type: Space | int, *sizes: int) -> LinenModule:
-    x = _example(input_type)
-    is_cell = isinstance(module, flax.linen.RNNCellBase)
-    variables = module.init(key, LinenCell({}, module, x.shape[0]).init(), x) if is_cell else module.init(key, x)
-    more = ", ".join(sorted(set(variables) - {"params"}))
-    _check_parameters(module, more and f"the variables {more}")
-    return LinenCell(variables, module, x.shape[0]) if is_cell else LinenModule(variables, module)
-
-
-class NnxModule(eqx.Module):
-    """An nnx module with its parameters."""
+class FlaxModule(eqx.Module):
+    """A Flax module with its parameters."""
 
     parameters: PyTree[Array]
-    graph: Any = eqx.field(static=True)
+    definition: Any = eqx.field(static=True)
+    """A linen module, or the graph of an nnx module."""
+
+    def __call__(self, *inputs: PyTree[Array]) -> Any:
+        if isinstance(self.definition, flax.linen.Module):
+            return self.definition.apply(self.parameters, *inputs)
+        return self.module(*inputs)
 
     @property
     def module(self) -> Any:
-        """The module with the current parameters."""
-        return flax.nnx.merge(self.graph, flax.nnx.State(self.parameters))
+        """The module; of nnx, with its current parameters."""
+        if isinstance(self.definition, flax.linen.Module):
+            return self.definition
+        return flax.nnx.merge(self.definition, flax.nnx.State(self.parameters))
 
-    def __call__(self, x: PyTree[Array]) -> Any:
-        return self.module(x)
 
-
-class NnxCell(NnxModule):
-    """A recurrent nnx cell with its parameters, as a memory."""
+class FlaxCell(FlaxModule):
+    """A recurrent cell with its parameters, as a memory."""
 
     in_size: int = eqx.field(static=True)
 
     def init(self) -> PyTree[Array]:
+        if isinstance(self.definition, flax.linen.Module):
+            return self.definition.initialize_carry(jax.random.key(0), (self.in_size,))
         return self.module.initialize_carry((self.in_size,), flax.nnx.Rngs(0))
 
-    def step(self, state: PyTree[Array], x: Array) -> tuple[PyTree[Array], Array]:
-        return self.module(state, x)
+    step = FlaxModule.__call__
 
 
-def _make_nnx(make: Callable[..., flax.nnx.Module], key: Key[Array, ""], input_type: Space | int, *sizes: int) -> NnxModule:
-    module = make(input_type, *sizes, rngs=flax.nnx.Rngs(key))
-    graph, parameters, rest = flax.nnx.split(module, flax.nnx.Param, ...)
-    _check_parameters(module, "variables besides its parameters" if jax.tree.leaves(rest) else "")
-    values = flax.nnx.to_pure_dict(parameters)
-    is_cell = isinstance(module, flax.nnx.RNNCellBase)
-    return NnxCell(values, graph, _example(input_type).shape[0]) if is_cell else NnxModule(values, graph)
-
-
-def _check_parameters(module: Any, others: str) -> None:
+def _make(make: Callable[..., Any], key: Key[Array, ""], inputs: Space | int, *sizes: int) -> FlaxModule:
+    module = make(key, inputs, *sizes)
+    is_cell = isinstance(module, flax.linen.RNNCellBase | flax.nnx.RNNCellBase)
+    example: Any = jnp.zeros(inputs) if isinstance(inputs, int) else jax.tree.map(jnp.asarray, zeros(inputs, ()))
+    if isinstance(module, flax.linen.Module):
+        arguments = (FlaxCell({}, module, example.shape[0]).init(), example) if is_cell else (example,)
+        definition, parameters = module, module.init(key, *arguments)
+        more = ", ".join(sorted(set(parameters) - {"params"}))
+        others = more and f"the variables {more}"
+    else:
+        definition, state, rest = flax.nnx.split(module, flax.nnx.Param, ...)
+        parameters, others = flax.nnx.to_pure_dict(state), "variables besides its parameters" if jax.tree.leaves(rest) else ""
     if others:
         raise ConfigError(
             f"{type(module).__name__} has {others}, which change while it runs: a policy can only have parameters (use LayerNorm "
             "instead of BatchNorm, and no Dropout)."
         )
-
-
-def _example(input_type: Space | int) -> Any:
-    return jnp.zeros(input_type) if isinstance(input_type, int) else jax.tree.map(jnp.asarray, zeros(input_type, ()))
+    return FlaxCell(parameters, definition, example.shape[0]) if is_cell else FlaxModule(parameters, definition)

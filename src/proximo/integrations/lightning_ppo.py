@@ -12,7 +12,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Key
 
 from proximo import agent as agents
 from proximo.agent import make_environment
@@ -28,11 +28,11 @@ from proximo.integrations.lightning_training import LightningTraining, Shapes, i
 from proximo.networks.custom.forward import Forward
 from proximo.networks.custom.networks import CustomModule
 from proximo.other_libraries import load
-from proximo.ppo.loss import ppo_loss
+from proximo.ppo.loss import WholeLoss, ppo_loss
 from proximo.ppo.minibatches import Minibatch
-from proximo.ppo.objectives import WholeLoss
 from proximo.rendering import watching, window
 from proximo.spaces import Box
+from proximo.types import Scalar
 
 NO_EFFECT = ("total_steps", "total_updates", "eval_every", "normalize_observation", "clip_observation")
 """Settings without an effect on ``PPO``, beside all of the networks."""
@@ -147,7 +147,7 @@ class LightningPPO(LightningTraining):
     def _run_forward(self, modules: dict[str, CustomModule], x: Any) -> Any:
         return self._copy(modules, logged={}).forward(x)
 
-    def _run_training_step(self, policy: Any, minibatch: Minibatch) -> tuple[Float[Array, ""], dict[str, Array]]:
+    def _run_training_step(self, policy: Any, minibatch: Minibatch) -> tuple[Scalar, dict[str, Array]]:
         copy = self._copy(policy.torsos[0].modules, policy, {})
         step: Any = type(self).training_step  # of the class: Lightning calls that of the instance
         return step(copy, minibatch, minibatch.index), copy._logged
@@ -179,7 +179,7 @@ class LightningPPO(LightningTraining):
         policy = policy if self._policy is None else dataclasses.replace(policy, actor_critic=self._policy)
         return policy.predict(x, deterministic=deterministic, key=None if deterministic else self.next_key())[0]
 
-    def training_step(self, minibatch: Minibatch, index: Any) -> Float[Array, ""]:
+    def training_step(self, minibatch: Minibatch, index: Any) -> Scalar:
         """The loss of one minibatch. Override this to modify the algorithm; ``super().training_step`` is
         PPO's loss.
 

@@ -57,6 +57,14 @@ def is_jax_network(value: Any) -> bool:
     return "flax" in libraries or ("equinox" in libraries and any(isinstance(x, jax.Array) for x in jax.tree.leaves(value)))
 
 
+def _unwrapped(optimizer: Any) -> Any:
+    """The optimizer in what ``configure_optimizers`` may return."""
+    match optimizer:
+        case [[one], _] | [one] | {"optimizer": one}:
+            return _unwrapped(one)
+    return optimizer
+
+
 class _UpdatesUntilEvaluation:
     """The data of one epoch: an item for each update until the next evaluation or the end of the training."""
 
@@ -221,15 +229,9 @@ class LightningTraining:
     def _given_optimizer(self) -> dict[str, Any]:
         """What ``configure_optimizers`` returns, as a setting. Lightning's call then gets nothing."""
         with custom_code_errors("configure_optimizers", ConfigError):
-            optimizer = self.configure_optimizers()
+            optimizer = _unwrapped(self.configure_optimizers())
         self.configure_optimizers = lambda: []  # noqa: PIE807 (Lightning reads its __code__)
-        if isinstance(optimizer, tuple) and isinstance(optimizer[0], list):  # ([optimizer], [its schedule])
-            optimizer = optimizer[0]
-        if isinstance(optimizer, list) and len(optimizer) == 1:
-            optimizer = optimizer[0]
-        if isinstance(optimizer, dict):
-            optimizer = optimizer.get("optimizer", optimizer)
-        if isinstance(optimizer, list) and not optimizer:
+        if optimizer == []:
             return {}
         if isinstance(optimizer, torch.optim.Optimizer | list | dict):
             raise ConfigError(

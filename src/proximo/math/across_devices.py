@@ -5,7 +5,9 @@ all transitions, so it becomes global by ``total``, before it is divided by the 
 """
 
 import jax
-from jaxtyping import Array, Bool, Float, Key, PyTree, Shaped
+from jaxtyping import Array, Bool, Key, PyTree, Shaped
+
+from proximo.types import Scalar
 
 ENVS_AXIS = "envs"
 """The axis of the mesh over which environments are divided."""
@@ -47,12 +49,12 @@ def mean_of_devices(x: PyTree[Array]) -> PyTree[Array]:
     return jax.tree.map(lambda x: x / num_devices(), total(x)) if is_divided() else x
 
 
-def largest(x: Float[Array, ""]) -> Float[Array, ""]:
+def largest(x: Scalar) -> Scalar:
     """The largest ``x`` of all devices, without a derivative."""
     return jax.lax.pmax(jax.lax.stop_gradient(x), ENVS_AXIS) if is_divided() else x
 
 
-def smallest(x: Float[Array, ""]) -> Float[Array, ""]:
+def smallest(x: Scalar) -> Scalar:
     """The smallest ``x`` of all devices, without a derivative: a maximum, which the compiler can combine with others."""
     return -largest(-x) if is_divided() else x
 
@@ -62,7 +64,7 @@ def on_any_device(flag: Bool[Array, ""]) -> Bool[Array, ""]:
     return largest(flag.astype("float32")) > 0 if is_divided() else flag
 
 
-def is_equal(x: Float[Array, ""]) -> Bool[Array, ""]:
+def is_equal(x: Scalar) -> Bool[Array, ""]:
     """Whether ``x`` is the same number on all devices."""
     return largest(x) == smallest(x)
 

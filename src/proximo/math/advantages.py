@@ -4,9 +4,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from proximo.types import Scalar
+
 Numbers = Float[Array, " T"]
 Flags = Bool[Array, " T"]
-Scalar = Float[Array, ""]
 
 
 def generalized_advantages(

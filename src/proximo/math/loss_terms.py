@@ -1,19 +1,19 @@
-"""The terms of PPO's loss for each step; ``ppo/loss.py`` takes their means and adds them up.
-
-``ppo/loss.py`` chooses between ``value_loss`` and ``clipped_value_loss`` in ``value_loss_per_step``.
+"""The terms of PPO's policy loss for each step; ``ppo/loss.py`` has the value loss, and adds up all means.
 
 Arrays of steps have any shape, written ``*steps``; all in one call have the same. Arguments that several
 functions have:
 
     log_ratio: ``log π(a|s) - log π_old(a|s)`` of actions that the old policy sampled. The probability ratio is ``r = exp(log_ratio)``.
     advantage: ``A``.
-    clip_eps: clip range ``ε``, at least 0; for values above 0, in units of the value.
+    clip_eps: clip range ``ε``, at least 0.
 """
 
 import math
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
+
+from proximo.types import Scalar
 
 Steps = Float[Array, "*steps"]
 MAX_LOG_RATIO = 20.0
@@ -31,7 +31,7 @@ def probability_ratio(log_ratio: Steps) -> Steps:
     return jnp.where(log_ratio > MAX_LOG_RATIO, tangent, jnp.exp(bounded))
 
 
-def clipped_surrogate(log_ratio: Steps, advantage: Steps, clip_eps: Float[Array, ""]) -> Steps:
+def clipped_surrogate(log_ratio: Steps, advantage: Steps, clip_eps: Scalar) -> Steps:
     """The clipped surrogate, negated: ``-min(r A, clip(r, 1 - ε, 1 + ε) A)``.
 
     Source: Schulman et al. 2017, arXiv:1707.06347, equation 7.
@@ -40,28 +40,13 @@ def clipped_surrogate(log_ratio: Steps, advantage: Steps, clip_eps: Float[Array,
     return -jnp.minimum(ratio * advantage, jnp.clip(ratio, 1.0 - clip_eps, 1.0 + clip_eps) * advantage)
 
 
-def dual_clipped(surrogate: Steps, advantage: Steps, max_ratio: Float[Array, ""]) -> Steps:
+def dual_clipped(surrogate: Steps, advantage: Steps, max_ratio: Scalar) -> Steps:
     """``min(surrogate, -c A)`` where ``A < 0``, for a negated surrogate: the loss does not grow with ratios
     beyond ``c``.
 
     Source: Ye et al. 2020, arXiv:1912.09729, equation 5.
     """
     return jnp.where(advantage < 0.0, jnp.minimum(surrogate, -max_ratio * advantage), surrogate)
-
-
-def value_loss(value: Steps, target: Steps) -> Steps:
-    """Squared error of the value, ``½ (V - target)²``."""
-    return 0.5 * jnp.square(value - target)
-
-
-def clipped_value_loss(value: Steps, old_value: Steps, target: Steps, clip_eps: Float[Array, ""]) -> Steps:
-    """The larger one of the plain and the clipped value loss.
-
-    ``½ max((V - target)², (V_old + clip(V - V_old, ±ε) - target)²)`` with ``V_old`` by the policy that acted.
-    Once V is further than ε from it, moving further does not reduce the loss.
-    """
-    clipped = old_value + jnp.clip(value - old_value, -clip_eps, clip_eps)
-    return jnp.maximum(value_loss(value, target), value_loss(clipped, target))
 
 
 def approximate_kl(log_ratio: Steps) -> Steps:

@@ -3,13 +3,16 @@
 Arrays of steps have any shape, written ``*steps``; all in one call have the same.
 """
 
+import functools
+
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, PyTree
 
 from proximo.math.across_devices import total
+from proximo.types import Scalar
 
 Steps = Float[Array, "*steps"]
-Scalar = Float[Array, ""]
 Valid = Bool[Array, "*steps"]
 ROUNDING = 8.0
 """Numbers count as equal if their standard deviation is at most this many rounding errors of the numbers that they were computed from."""
@@ -43,8 +46,9 @@ def centered(x: Steps, valid: Valid) -> tuple[Steps, Scalar]:
     return difference - rest, jnp.maximum(variance, 0.0)
 
 
-def _is_rounding(deviation: Scalar, square: Steps, valid: Valid) -> Array:
-    """Whether a standard deviation is only rounding. ``square``: squares of the numbers from which the values were computed."""
+def _is_rounding(deviation: Scalar, numbers: PyTree[Steps], valid: Valid) -> Array:
+    """Whether a standard deviation is only rounding of the ``numbers`` from which the values were computed."""
+    square = functools.reduce(jnp.add, map(jnp.square, jax.tree.leaves(numbers)))
     return deviation <= ROUNDING * jnp.finfo(square.dtype).eps * jnp.sqrt(masked_mean(square, valid))
 
 
@@ -60,15 +64,15 @@ def explained_variance(value: Steps, target: Steps, valid: Valid) -> Scalar:
     1 is perfect; 0 is as good as a constant. NaN if the targets do not vary by more than their rounding.
     """
     (_, spread), (_, rest) = centered(target, valid), centered(target - value, valid)
-    undefined = _is_rounding(jnp.sqrt(spread), jnp.square(target), valid)
+    undefined = _is_rounding(jnp.sqrt(spread), target, valid)
     return jnp.where(undefined, jnp.nan, 1.0 - rest / jnp.where(undefined, 1.0, spread))
 
 
-def normalized(advantage: Steps, target: Steps, valid: Valid) -> Steps:
+def normalized(advantage: Steps, target: PyTree[Steps], valid: Valid) -> Steps:
     """``(A - mean) / (std + 1e-8)`` over the valid steps; 0 if ``A`` varies only by rounding.
 
     Advantages are differences of values, so their rounding error grows with the targets of the values.
     """
     difference, variance = centered(advantage, valid)
-    deviation, square = jnp.sqrt(variance), jnp.square(advantage) + jnp.square(target)
-    return jnp.where(_is_rounding(deviation, square, valid), 0.0, difference / (deviation + 1e-8))
+    deviation = jnp.sqrt(variance)
+    return jnp.where(_is_rounding(deviation, (advantage, target), valid), 0.0, difference / (deviation + 1e-8))

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from proximo.math.across_devices import total
+from proximo.types import Scalar
 
 WORD = 2.0**23
 """The low word is below ``WORD``. With at most ``WORD`` new samples it stays below 2^24, so that float32 counts exactly."""
@@ -46,7 +47,7 @@ class RunningStatistics(eqx.Module):
         mean = mean + mean_of(samples - mean)  # a second pass corrects its rounding: the variance of equal samples is 0
         return self.merged_moments(added, mean, mean_of(jnp.square(samples - mean)))
 
-    def merged_moments(self, added: Float[Array, ""], mean: Array, variance: Array) -> "RunningStatistics":
+    def merged_moments(self, added: Scalar, mean: Array, variance: Array) -> "RunningStatistics":
         """Add ``added`` samples (at most ``WORD``; 0 changes nothing) by their mean and their variance, divided by their number."""
         low, high = self.count[0] + added, self.count[1]
         carry = jnp.floor(low / WORD)
@@ -64,7 +65,7 @@ class RunningStatistics(eqx.Module):
 
 
 def discounted_returns(
-    running: Float[Array, " N"], reward: Float[Array, "T N"], done: Flags, valid: Flags, gamma: Float[Array, ""]
+    running: Float[Array, " N"], reward: Float[Array, "T N"], done: Flags, valid: Flags, gamma: Scalar
 ) -> tuple[Float[Array, " N"], Float[Array, "T N"]]:
     """Discounted sum of past rewards, ``R_t = γ R_{t-1} + r_t`` from ``running``, restarted from 0 after each
     episode.

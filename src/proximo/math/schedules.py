@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from proximo.config.coercion import EXPONENTIAL
+from proximo.types import Scalar
 
-Scalar = Float[Array, ""]
 Numbers = Float[Array, "..."]
 
 

@@ -1,7 +1,7 @@
 """The policy network: everything that is needed to act and to learn."""
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -16,11 +16,27 @@ from proximo.networks.layers import MLP
 from proximo.networks.normalizer import normalized
 from proximo.networks.recurrent.protocol import MemoryCell
 from proximo.spaces import ACTION_MASK, OBSERVATION, PREVIOUS_ACTION, PREVIOUS_REWARD, Box, flatdim
-from proximo.types import Memory, Observation, Previous
+from proximo.types import Memory, Observation, Previous, Value
 
 Flags = Bool[Array, " N"]
-Acted = tuple[Memory, Shaped[Array, "N ..."], Float[Array, " N"], Float[Array, " N"]]
 Method = Literal["step", "unroll"]
+
+
+class Evaluated(NamedTuple):
+    """What a policy computes for one step (N) or for sequences (T N)."""
+
+    memory: Memory
+    distribution: Distribution
+    value: Value
+
+
+class Acted(NamedTuple):
+    """What a policy does in one step."""
+
+    memory: Memory
+    action: Shaped[Array, "N ..."]
+    log_prob: Float[Array, " N"]
+    value: Value
 
 
 class Torso(eqx.Module):
@@ -30,7 +46,7 @@ class Torso(eqx.Module):
 
     encoder: Callable[[Observation], Any]
     cell: MemoryCell
-    shared: MLP
+    shared: MLP | None
     compute_dtype: str = eqx.field(static=True)
 
     def run(self, method: Method, memory: Memory, x: Observation, *flags: Array) -> tuple[Memory, Any]:
@@ -43,7 +59,7 @@ class Torso(eqx.Module):
             cell_dtype = parameter_dtype if self.cell.full_precision else self.compute_dtype
             cell, memory, features = _cast((self.cell, memory, encoder(x)), cell_dtype)
             memory, features = _cast(getattr(cell, method)(memory, features, *flags), parameter_dtype)
-        return memory, self.shared(features) if self.shared.layers else features
+        return memory, features if self.shared is None else self.shared(features)
 
 
 def _cast(tree: PyTree, dtype: Any) -> PyTree:
@@ -70,7 +86,8 @@ class ActorCritic(eqx.Module):
     torsos: tuple[Torso, ...]
     """One shared torso, or the policy's and the value's."""
     actor: ActorHead
-    critic: ReadoutFunction
+    critic: PyTree[ReadoutFunction]
+    """The head of the value, or a dictionary of heads: values then are such dictionaries."""
     clip_observation: float = eqx.field(static=True)
     is_masked: bool = eqx.field(static=True)
     """Whether the entry ``action_mask`` of the observation masks the actions."""
@@ -104,35 +121,34 @@ class ActorCritic(eqx.Module):
 
     def act(self, memory: Memory, observation: Observation, episode_start: Flags, valid: Flags, noise: PyTree | None) -> Acted:
         """``step`` with noise from ``actor.noise``, which collectors draw for a whole rollout at once; None takes the most probable action."""
-        memory, distribution, value = self.forward(memory, observation, episode_start, valid)
+        after, distribution, value = self.forward(memory, observation, episode_start, valid)
         action = distribution.mode() if noise is None else distribution.sample(noise)
-        return memory, action, distribution.log_prob(action), value
+        return Acted(after, action, distribution.log_prob(action), value)
 
-    def forward(
-        self, memory: Memory, observation: Observation, episode_start: Flags, valid: Flags
-    ) -> tuple[Memory, Distribution, Float[Array, " N"]]:
+    def forward(self, memory: Memory, observation: Observation, episode_start: Flags, valid: Flags) -> Evaluated:
         """``step`` without an action: the memory after the step, the action distribution, the value."""
         return self._evaluate("step", memory, observation, episode_start, valid)
 
     def unroll(
         self, memory: Memory, observation: Observation, episode_start: Bool[Array, "T N"], valid: Bool[Array, "T N"]
-    ) -> tuple[Memory, Distribution, Float[Array, "T N"]]:
+    ) -> Evaluated:
         """Evaluate sequences: the memory after the last step, and the distributions and values of all steps."""
         return self._evaluate("unroll", memory, observation, episode_start, valid)
 
     def _evaluate(
         self, method: Method, memory: Memory, observation: Observation, episode_start: Array, valid: Array
-    ) -> tuple[Memory, Distribution, Array]:
+    ) -> Evaluated:
         x, resets, mask = self.normalize(observation), self._resets(episode_start), None
         runs = [torso.run(method, before, x, resets, valid) for torso, before in zip(self.torsos, memory, strict=True)]
         after, features = zip(*runs, strict=True)
         if self.is_masked:  # flattened to one axis after the leading axes
             mask = observation[ACTION_MASK].reshape((*episode_start.shape, -1)) != 0
-        return after, self.actor(features[0], mask), self.critic(features[-1])[..., 0]
+        value = jax.tree.map(lambda head: head(features[-1])[..., 0], self.critic, is_leaf=callable)
+        return Evaluated(after, self.actor(features[0], mask), value)
 
-    def value(self, memory: Memory, observation: Observation, episode_start: Flags) -> Float[Array, " N"]:
+    def value(self, memory: Memory, observation: Observation, episode_start: Flags) -> Value:
         """Return the value of one observation per environment, in units of the scaled reward."""
-        return self.forward(memory, observation, episode_start, jnp.ones_like(episode_start))[2]
+        return self.forward(memory, observation, episode_start, jnp.ones_like(episode_start)).value
 
     def to_space(self, action: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
         """Map actions as ``step`` returns them, with any leading axes, to the space."""

@@ -13,9 +13,8 @@ from proximo.errors import ConfigError, EnvError, nearest
 from proximo.networks.actor_critic import ActorCritic, Torso
 from proximo.networks.custom import networks as custom
 from proximo.networks.custom.forward import Forward, make_forward_parts
-from proximo.networks.encoders import make_encoder, previous_entries
+from proximo.networks.encoders import ImageEncoder, make_encoder, previous_entries
 from proximo.networks.heads import ActorHead, Part, Readout, ReadoutFunction, make_actor, num_parameters
-from proximo.networks.image_encoders import ImageEncoder
 from proximo.networks.layers import MLP, LayerNorm
 from proximo.networks.normalizer import make_statistics
 from proximo.networks.recurrent import make_memory
@@ -89,8 +88,7 @@ def _make_parts(
         count, make_head = num_parameters(action_space, config), partial(make_actor, space=action_space, config=config)
     if config.actor_critic != "none":
         encoder, cell, _ = custom.make_parts("actor_critic", key, space, config, count)
-        torso = Torso(encoder, cell, MLP((), (), "identity"), config.compute_dtype)
-        return (torso,), make_head(Part(0)), Part(1)
+        return (Torso(encoder, cell, None, config.compute_dtype),), make_head(Part(0)), Part(1)
     known = dict(space.spaces) if isinstance(space, Dict) else {}
     for name in config.privileged:
         if name not in known:
@@ -134,8 +132,10 @@ def _torso(key: Key[Array, ""], space: Space, config: NetworkConfig) -> tuple[To
         _, cell, features = custom.make_parts("memory", key_memory, features, config)
     else:
         cell, features = make_memory(key_memory, features, config)
-    shared = MLP.create(key_shared, features, config.shared_sizes, config.activation, config.layer_norm)
-    return Torso(encoder, cell, shared, config.compute_dtype), (features, *config.shared_sizes)[-1]
+    shared, sizes = None, config.shared_sizes
+    if sizes:
+        shared = MLP.create(key_shared, features, sizes, config.activation, config.layer_norm)
+    return Torso(encoder, cell, shared, config.compute_dtype), (features, *sizes)[-1]
 
 
 def _readout(name: str, key: Key[Array, ""], features: int, count: int, gain: float, config: NetworkConfig) -> ReadoutFunction:

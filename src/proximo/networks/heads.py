@@ -13,7 +13,6 @@ from jaxtyping import Array, Bool, Float, Key, PyTree, Shaped
 from proximo.config import LEAVES, NetworkConfig, text_of
 from proximo.distributions import Bernoulli, Beta, Categorical, Distribution, Gaussian, ProductCategorical, TanhGaussian
 from proximo.distributions.gaussian import LOG_STD_RANGE
-from proximo.distributions.masking import FORBIDDEN, mask_bits, mask_choices
 from proximo.distributions.state_dependent import StateDependentGaussian
 from proximo.errors import EnvError
 from proximo.networks.layers import MLP, Linear, one_hot
@@ -21,6 +20,8 @@ from proximo.spaces import ActionSpace, Box, Discrete, MultiBinary, MultiDiscret
 
 MAX_TANH = 0.999
 """``from_space`` maps no action further than this towards the bounds of ``tanh``."""
+FORBIDDEN = -1e9
+"""Logit of a forbidden choice. It is finite, so that 0 · log p is 0; exp(-1e9) is 0 in every floating-point type."""
 Action = Shaped[Array, "..."]
 Numbers = Float[Array, "*batch n"]
 Mask = Bool[Array, "*batch mask"] | None
@@ -64,7 +65,7 @@ class ActorHead(eqx.Module):
     """The action space: ``Discrete``, ``MultiDiscrete``, ``MultiBinary`` or ``Box``."""
 
     noise_family: ClassVar[str | None] = None
-    """The noise by its name in ``jax.random`` and in ``numpy.random.Generator``; None for another kind."""
+    """The noise by its name in ``jax.random`` and in ``numpy.random.Generator``; None: the data of random keys, or another kind."""
 
     def __call__(self, features: Any, mask: Mask) -> Distribution:
         """The distributions for the features. ``mask``: which actions are allowed; None allows all."""
@@ -77,7 +78,9 @@ class ActorHead(eqx.Module):
 
     def noise(self, key: Key[Array, ""], shape: tuple[int, ...]) -> PyTree[Array]:
         """Draw noise for ``Distribution.sample``, for a batch of ``shape``."""
-        return getattr(jax.random, str(self.noise_family))(key, (*shape, flatdim(self.space)))
+        if self.noise_family is None:
+            return jax.random.bits(key, (*shape, 2), "uint32")
+        return getattr(jax.random, self.noise_family)(key, (*shape, flatdim(self.space)))
 
     def to_space(self, action: Action) -> Action:
         """Map a sampled action to the action that the environment receives."""
@@ -90,6 +93,25 @@ class ActorHead(eqx.Module):
     def features(self, action: Action) -> Numbers:
         """A sampled action as ``flatdim`` numbers, which the policy may observe at the next step."""
         return action.astype(float)
+
+
+def allowed(mask: Bool[Array, "*batch n"]) -> Bool[Array, "*batch n"]:
+    """The mask; where it allows nothing, everything is allowed. Padding steps have masks of zeros, and still need an action."""
+    return mask | ~jnp.any(mask, axis=-1, keepdims=True)
+
+
+def mask_choices(logits: Numbers, mask: Bool[Array, "*batch n"]) -> Numbers:
+    """Logits by which choices where ``mask`` is false have probability 0 and gradient 0.
+
+    Source: Huang & Ontañón 2022, "A closer look at invalid action masking in policy gradient algorithms", arXiv:2006.14171.
+    """
+    return jnp.where(allowed(mask), logits, FORBIDDEN)
+
+
+def mask_bits(logits: Numbers, mask: Bool[Array, "*batch n 2"]) -> Numbers:
+    """Logits by which forbidden values of bits have probability 0. ``mask``: whether each bit may be 0, and whether it may be 1."""
+    may = allowed(mask)
+    return jnp.where(may[..., 0], jnp.where(may[..., 1], logits, FORBIDDEN), -FORBIDDEN)
 
 
 def not_forbidden(logits: Numbers) -> Numbers:
@@ -206,9 +228,6 @@ class BetaHead(ActorHead):
 
     def distribution(self, numbers: Numbers, mask: None) -> Beta:
         return Beta(*jnp.split(1.0 + jax.nn.softplus(numbers), 2, axis=-1))
-
-    def noise(self, key: Key[Array, ""], shape: tuple[int, ...]) -> PyTree[Array]:
-        return jax.random.bits(key, (*shape, 2), "uint32")
 
     def to_space(self, action: Action) -> Action:
         low, high = (bound.astype(np.float32) for bound in self.space.bounds())

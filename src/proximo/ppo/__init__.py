@@ -1,8 +1,7 @@
 """The learner: ``update(state, rollout) -> (state, metrics)``."""
 
-from proximo.ppo.algorithm import update
+from proximo.ppo.algorithm import init_learner, update
 from proximo.ppo.hyperparameters import Hyperparameters, make_hyperparameters
-from proximo.ppo.initialization import init_learner
 from proximo.ppo.minibatches import Minibatch
 from proximo.ppo.state import LearnerState
 

@@ -7,14 +7,18 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Key
 
+from proximo.config import Config
+from proximo.errors import ConfigError
 from proximo.math.across_devices import num_devices, own_key
-from proximo.ppo.adaptive import adapt
+from proximo.math.running_statistics import RunningStatistics
+from proximo.networks import ActorCritic
+from proximo.ppo.hyperparameters import Hyperparameters, StaticSettings
 from proximo.ppo.loss import loss
-from proximo.ppo.metrics import summarize
+from proximo.ppo.metrics import largest_divergence, summarize
 from proximo.ppo.minibatches import Batch, MinibatchInputs, minibatch_indices, minibatch_inputs, take
-from proximo.ppo.optimizer import Learned, Optimizer
+from proximo.ppo.optimizer import Learned, Optimizer, split_policy, weight_mask
 from proximo.ppo.rollout_processing import prepare_batch, scale_rewards, update_normalizer
-from proximo.ppo.state import LearnerState
+from proximo.ppo.state import AdaptiveState, LearnerState, RewardNormalizer, adapt
 from proximo.types import Metrics, Rollout, add_steps
 
 Carry = tuple[Learned, Bool[Array, ""]]
@@ -59,7 +63,7 @@ def update(state: LearnerState, rollout: Rollout) -> tuple[LearnerState, Metrics
         policy=update_normalizer(optimizer.policy(learned), rollout),
         optimizer=learned.optimizer_state,
         reward_normalizer=reward_normalizer,
-        adaptive=adapt(state, step_metrics),
+        adaptive=adapt(state, largest_divergence(step_metrics)),
         key=key,
         steps=add_steps(state.steps, rollout.episode_start.size * num_devices()),
     )
@@ -81,3 +85,37 @@ def gradient_step(
         active = active & (metrics["approx_kl"] <= target_kl)
         stepped = jax.tree.map(partial(jnp.where, active), stepped, learned)
     return (stepped, active), {**metrics, "active": active.astype(jnp.float32)}
+
+
+def init_learner(key: Key[Array, ""], policy: ActorCritic, config: Config, hyperparameters: Hyperparameters) -> LearnerState:
+    """The state of a learner before its first update.
+
+    Args:
+        key: random key; updates draw their shuffles from it.
+        policy: the initial policy.
+        config: the settings.
+        hyperparameters: as ``make_hyperparameters(config.ppo)`` returns them; they may be traced.
+
+    Raises:
+        ConfigError: if the policy has no weight matrix for ``weight_decay``.
+    """
+    ppo = config.ppo
+    decay = ppo.optimizer_settings.weight_decay
+    if decay and not any(jax.tree.leaves(weight_mask(split_policy(policy)[0]))):
+        raise ConfigError(
+            f"weight_decay = {decay} decays arrays of two or more axes that are named weight... or kernel..., "
+            "and this policy has none: rename the weight matrices of the custom network, or set weight_decay = 0."
+        )
+    returns = RewardNormalizer(RunningStatistics.of_shape(()), jnp.zeros(config.env.num_envs))
+    kl_coef = jnp.float32(ppo.objective_settings.kl_coef) if ppo.objective == "kl_penalty" else None
+    state = LearnerState(
+        policy=policy,
+        optimizer=None,
+        hyperparameters=hyperparameters,
+        reward_normalizer=returns if ppo.normalizes_reward else None,
+        adaptive=AdaptiveState(kl_coef, rate_factor=None if hyperparameters.desired_kl is None else jnp.ones(())),
+        key=key,
+        steps=jnp.zeros(2, jnp.uint32),
+        static=StaticSettings.of(config),
+    )
+    return dataclasses.replace(state, optimizer=Optimizer(state).init())

@@ -11,12 +11,11 @@ from jaxtyping import Array, Bool, Float, PyTree
 from proximo.math.across_devices import num_devices, on_any_device, total
 from proximo.math.loss_terms import approximate_kl, probability_ratio
 from proximo.math.masked_statistics import masked_mean
-from proximo.math.selection import select
 from proximo.networks import ActorCritic
 from proximo.ppo.minibatches import join_sequences, run_burn_in, sequences_of, split_sequences, stack_memory, unroll
 from proximo.ppo.rollout_processing import compute_advantages, refresh_memory, scale_rewards
 from proximo.ppo.state import LearnerState
-from proximo.types import Metrics, Rollout, steps_to_float
+from proximo.types import Metrics, Rollout, select, steps_to_float
 
 
 def learned_from(state: LearnerState, rollout: Rollout) -> dict[str, Any]:
@@ -26,10 +25,10 @@ def learned_from(state: LearnerState, rollout: Rollout) -> dict[str, Any]:
     Advantages and returns use the values that were collected. With ``recompute_advantage``, the update
     computes the values again if the policy has changed."""
     _, scaled = scale_rewards(state, rollout)
-    advantage = compute_advantages(scaled, state.hyperparameters)
+    advantage, target = compute_advantages(scaled, state.hyperparameters)
     return {
         "advantages": advantage,
-        "returns": advantage + rollout.value,
+        "returns": target,
         "actions": jax.vmap(state.policy.to_space)(rollout.action),
         "observations": rollout.observation,
         "valid": rollout.valid,
@@ -41,8 +40,8 @@ def ratios(before: LearnerState, policy: ActorCritic, rollout: Rollout) -> Float
     policy that acted. Observations are normalized by the statistics from ``before`` the update, so that only
     the parameters differ."""
     policy, length = dataclasses.replace(policy, normalizer=before.policy.normalizer), before.static.ppo.sequence_length
-    _, distribution, _ = unroll(policy, sequences_of(rollout, length))
-    log_ratio = distribution.log_prob(split_sequences(rollout.action, length)) - split_sequences(rollout.log_prob, length)
+    action, log_prob = split_sequences((rollout.action, rollout.log_prob), length)
+    log_ratio = unroll(policy, sequences_of(rollout, length)).distribution.log_prob(action) - log_prob
     return join_sequences(probability_ratio(log_ratio), rollout.episode_start.shape[1])
 
 
@@ -62,11 +61,11 @@ def diagnose_memory(policy: ActorCritic, rollout: Rollout, length: int) -> Metri
     """
     renewed = refresh_memory(policy, rollout, length)
     sequences = sequences_of(renewed, length)
-    _, remembering, _ = unroll(policy, sequences)
+    remembering = unroll(policy, sequences).distribution
     without_memory = dataclasses.replace(policy, reset_memory=True)
     every_step = dataclasses.replace(sequences, episode_start=jnp.ones_like(sequences.episode_start))
-    _, forgetting, _ = unroll(without_memory, every_step)
-    action, valid = split_sequences(rollout.action, length), split_sequences(rollout.valid, length)
+    forgetting = unroll(without_memory, every_step).distribution
+    action = split_sequences(rollout.action, length)
     log_ratio = forgetting.log_prob(action) - remembering.log_prob(action)
     if rollout.burn_in_steps is None:
         # Includes last_memory, with which the next rollout begins. The first memory of a rollout is never recomputed and adds 0.
@@ -79,7 +78,7 @@ def diagnose_memory(policy: ActorCritic, rollout: Rollout, length: int) -> Metri
         return total(sum((jnp.sum(jnp.square(x)) for x in jax.tree.leaves(tree)), jnp.zeros(())))
 
     staleness = jnp.sqrt(squared(jax.tree.map(jnp.subtract, stored, fresh)) / (squared(fresh) + 1e-12))
-    return {"staleness": staleness, "use": masked_mean(approximate_kl(log_ratio), valid)}
+    return {"staleness": staleness, "use": masked_mean(approximate_kl(log_ratio), sequences.valid)}
 
 
 def find_non_finite(rollout: Rollout, metrics: Metrics, before: LearnerState, state: LearnerState) -> dict[str, Bool[Array, ""]]:

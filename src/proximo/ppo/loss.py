@@ -1,27 +1,66 @@
-"""PPO's loss on one minibatch, with its metrics.
+"""PPO's loss on one minibatch, with its metrics. Objectives are functions ``(policy, minibatch) -> (loss, metrics)``.
 
-``math/loss_terms.py`` has the formulas of all terms. To change the value loss, edit ``value_loss`` there
-(the clipped one calls it), and the formulas in docs/algorithm.md and docs/metrics.md. To let a setting choose, give
-``Minibatch`` a field, which ``make_minibatch`` takes from ``state.static.ppo``, for ``value_loss_per_step``.
+To change the value loss, edit ``value_loss_per_step``, and the formulas in docs/algorithm.md and docs/metrics.md. It can
+read every setting of ``PPOConfig``: traced ones from ``minibatch.hyperparameters``, others from ``minibatch.settings``.
 """
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
+from proximo.errors import ConfigError
 from proximo.math import loss_terms
+from proximo.math.across_devices import is_divided, is_equal
 from proximo.networks import ActorCritic
 from proximo.ppo.metrics import joined
 from proximo.ppo.minibatches import Batch, Minibatch, unroll
-from proximo.ppo.objectives import OBJECTIVES, Objective, WholeLoss, call_objective, clip
 from proximo.ppo.state import LearnerState
-from proximo.types import Metrics
+from proximo.types import Metrics, Scalar
+
+Objective = Callable[[ActorCritic, Minibatch], tuple[Scalar, Metrics]]
+
+
+def clip(policy: ActorCritic, minibatch: Minibatch) -> tuple[Scalar, Metrics]:
+    """The clipped surrogate, negated; with ``dual_clip`` also bounded for negative advantages.
+
+    Source: Schulman et al. 2017, arXiv:1707.06347, equation 7; Ye et al. 2020, arXiv:1912.09729, equation 5.
+    """
+    surrogate = loss_terms.clipped_surrogate(minibatch.log_ratio, minibatch.advantage, minibatch.clip_eps)
+    dual_clip = minibatch.hyperparameters.dual_clip
+    if dual_clip is not None:
+        surrogate = loss_terms.dual_clipped(surrogate, minibatch.advantage, dual_clip)
+    return minibatch.mean(surrogate), {}
+
+
+def kl_penalty(policy: ActorCritic, minibatch: Minibatch) -> tuple[Scalar, Metrics]:
+    """The surrogate less a penalty, negated: ``-(r A - β KL(old ‖ new))``.
+
+    The divergence of a step is ``(r - 1) - log r``. Its mean, and the mean of its gradient, are exact for every family.
+
+    Source: Schulman et al. 2017, equation 8.
+    """
+    assert minibatch.kl_coef is not None
+    penalized = -minibatch.ratio * minibatch.advantage + minibatch.kl_coef * loss_terms.approximate_kl(minibatch.log_ratio)
+    return minibatch.mean(penalized), {}
+
+
+class WholeLoss(functools.partial[Any]):
+    """A custom ``objective`` in the place of the whole loss, the value loss and the entropy bonus included."""
+
+
+OBJECTIVES: dict[Any, Objective] = {"clip": clip, "kl_penalty": kl_penalty}
+"""The built-in objectives by the word of the setting ``objective``."""
 
 
 def loss(
-    policy: ActorCritic, state: LearnerState, sequences: Batch, num_valid: Float[Array, ""], index: Int[Array, ""] | int = 0
-) -> tuple[Float[Array, ""], Metrics]:
+    policy: ActorCritic, state: LearnerState, sequences: Batch, num_valid: Scalar, index: Int[Array, ""] | int = 0
+) -> tuple[Scalar, Metrics]:
     """The loss that a gradient step minimizes: ``ppo_loss``, or a custom loss in its place.
 
     All terms are means over the valid steps of all devices. ``index`` is the number of the minibatch in its epoch.
@@ -47,7 +86,7 @@ def loss(
     return total, {"loss": total, **metrics}
 
 
-def ppo_loss(policy: ActorCritic, minibatch: Minibatch, objective: Objective = clip) -> tuple[Float[Array, ""], Metrics]:
+def ppo_loss(policy: ActorCritic, minibatch: Minibatch, objective: Objective = clip) -> tuple[Scalar, Metrics]:
     """``-L^CLIP + c₁ L^VF - c₂ S``, and metrics.
 
     Source: Schulman et al. 2017, arXiv:1707.06347, equation 9.
@@ -60,8 +99,29 @@ def ppo_loss(policy: ActorCritic, minibatch: Minibatch, objective: Objective = c
     return total, joined(terms, objective_metrics)
 
 
+def call_objective(setting: str, function: Objective, policy: ActorCritic, minibatch: Minibatch) -> tuple[Scalar, Metrics]:
+    """Call an objective, and check that it returns one number (broadcasting would sum others) and a
+    dictionary of numbers. On several devices, a custom loss or metric that is not the same on all of them
+    becomes NaN, because its mean was not taken by ``minibatch.mean``. A loss that is NaN ends the training."""
+    returned: Any = function(policy, minibatch)
+    is_pair = isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], dict)
+    if not is_pair or not all(map(_is_number, (returned[0], *returned[1].values()))):
+        raise ConfigError(
+            f"{setting}: the function returns {eqx.tree_pformat(returned)}, expected (loss, metrics): one floating-point number, as "
+            "minibatch.mean(x) returns it, and a dictionary of such numbers."
+        )
+    if is_divided() and function not in OBJECTIVES.values():
+        return jax.tree.map(lambda x: jnp.where(is_equal(jnp.asarray(x)), x, jnp.nan), returned)
+    return returned
+
+
+def _is_number(x: Any) -> bool:
+    arrays = float | np.floating | np.ndarray | jax.Array
+    return isinstance(x, arrays) and jnp.shape(x) == () and jnp.issubdtype(jnp.result_type(x), jnp.floating)
+
+
 def make_minibatch(
-    policy: ActorCritic, state: LearnerState, sequences: Batch, num_valid: Float[Array, ""], index: Int[Array, ""] | int
+    policy: ActorCritic, state: LearnerState, sequences: Batch, num_valid: Scalar, index: Int[Array, ""] | int
 ) -> Minibatch:
     """``sequences`` with what ``policy`` computes for them."""
     _, distribution, value = unroll(policy, sequences)
@@ -78,15 +138,22 @@ def make_minibatch(
         kl_coef=state.adaptive.kl_coef,
         index=jnp.asarray(index),
         hyperparameters=h,
+        settings=state.static.ppo,
     )
 
 
 def value_loss_per_step(minibatch: Minibatch) -> Float[Array, "L S"]:
-    """The value loss of each step, clipped if ``clip_value_eps`` is set."""
-    value, target, clip_eps = minibatch.new_value, minibatch.target, minibatch.clip_value_eps
+    """The value loss of each step, ``½ (V - target)²``. With ``clip_value_eps``, the larger one of it and the clipped loss.
+
+    ``½ max((V - target)², (V_old + clip(V - V_old, ±ε) - target)²)`` with ``V_old`` by the policy that acted.
+    Once V is further than ε from it, moving further does not reduce the loss.
+    """
+    value, old_value, clip_eps = minibatch.new_value, minibatch.value, minibatch.clip_value_eps
+    loss = 0.5 * jnp.square(value - minibatch.target)
     if clip_eps is None:
-        return loss_terms.value_loss(value, target)
-    return loss_terms.clipped_value_loss(value, minibatch.value, target, clip_eps)
+        return loss
+    clipped = old_value + jnp.clip(value - old_value, -clip_eps, clip_eps)
+    return jnp.maximum(loss, 0.5 * jnp.square(clipped - minibatch.target))
 
 
 def ratio_metrics(minibatch: Minibatch) -> Metrics:

@@ -8,16 +8,17 @@ are computed in ``collect``: in ``jax_collector.py`` and, for Gymnasium environm
 Each metric needs a row in docs/metrics.md. If only some setting records it, add this to ``tests/docs/test_metrics_page.py``.
 """
 
+import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
 
 from proximo.config.custom import is_transformation
 from proximo.errors import ConfigError
 from proximo.math.across_devices import largest, smallest
 from proximo.math.masked_statistics import explained_variance, masked_mean
-from proximo.ppo.adaptive import learning_rate, mean_of_steps, taken_steps
 from proximo.ppo.minibatches import Batch
 from proximo.ppo.state import LearnerState
-from proximo.types import Metrics
+from proximo.types import Metrics, Scalar
 
 RESERVED = frozenset({
     "loss", "extra_loss", "grad_norm", "active", "gradient_steps", "value_mean", "advantage_mean", "explained_variance",
@@ -53,9 +54,25 @@ def summarize(state: LearnerState, batch: Batch, step_metrics: Metrics) -> Metri
         "ent_coef": h.ent_coef(progress),
     }
     if not is_transformation(state.static.ppo.optimizer):
-        metrics["learning_rate"] = learning_rate(state)
+        metrics["learning_rate"] = state.learning_rate
     if h.critic_learning_rate is not None:
         metrics["critic_learning_rate"] = h.critic_learning_rate(progress)
     if state.adaptive.kl_coef is not None:
         metrics["kl_coef"] = state.adaptive.kl_coef
     return {**metrics, **{name: mean_of_steps(x, taken) for name, x in averaged.items()}}
+
+
+def largest_divergence(step_metrics: Metrics) -> Scalar:
+    """The divergence that an update has caused: the mean approximate KL of the epoch where it was largest. ``step_metrics``
+    are those of the gradient steps, ``K M``."""
+    return jnp.max(jax.vmap(mean_of_steps)(step_metrics["approx_kl"], taken_steps(step_metrics["active"])))
+
+
+def mean_of_steps(x: Float[Array, "*steps"], taken: Bool[Array, "*steps"]) -> Scalar:
+    """Mean of a metric over the gradient steps that count; it is the same on all devices."""
+    return jnp.sum(jnp.where(taken, x, 0.0)) / jnp.maximum(jnp.sum(taken), 1)
+
+
+def taken_steps(active: Float[Array, "K M"]) -> Bool[Array, "K M"]:
+    """The gradient steps that count in metrics: those that were taken, and the one that exceeded ``target_kl``."""
+    return jnp.concatenate([jnp.ones(1), active.reshape(-1)[:-1]]).reshape(active.shape) > 0

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree, Shaped, UInt32
 
+from proximo.config import PPOConfig
 from proximo.distributions import Distribution
 from proximo.math.loss_terms import probability_ratio
 from proximo.math.masked_statistics import count, mean_with_count, normalized
 from proximo.math.shuffling import permutation
 from proximo.networks import ActorCritic
+from proximo.networks.actor_critic import Evaluated
 from proximo.ppo.hyperparameters import Hyperparameters
-from proximo.types import BurnIn, Memory, Observation, Rollout
+from proximo.types import BurnIn, Memory, Observation, Rollout, Scalar, Value
 
 
 class Sequences(eqx.Module):
@@ -43,11 +45,11 @@ class Batch(Sequences):
     action: Shaped[Array, "L S ..."]
     """As the distribution sampled it."""
     log_prob: Float[Array, "L S"]
-    value: Float[Array, "L S"]
-    """Computed by the policy that acted, like ``log_prob``; in units of the scaled reward."""
+    value: Value
+    """L S: computed by the policy that acted, like ``log_prob``; in units of the scaled reward."""
     advantage: Float[Array, "L S"]
-    target: Float[Array, "L S"]
-    """What the value is fitted to: advantage plus value."""
+    target: Value
+    """L S: what the value is fitted to: advantage plus value."""
 
 
 class Minibatch(Batch):
@@ -67,18 +69,20 @@ class Minibatch(Batch):
         ent_coef: current weight of the entropy bonus.
         kl_coef: current weight β of the KL penalty; None with another objective.
         hyperparameters: the traced settings: numbers, or schedules; None for those that are off.
+        settings: the settings that are not traced, as in ``StaticSettings``.
         index: number of the minibatch in its epoch, from 0.
     """
 
     distribution: Distribution
     log_ratio: Float[Array, "L S"]
-    new_value: Float[Array, "L S"]
-    num_valid: Float[Array, ""]
-    clip_eps: Float[Array, ""]
-    clip_value_eps: Float[Array, ""] | None
-    ent_coef: Float[Array, ""]
-    kl_coef: Float[Array, ""] | None
+    new_value: Value
+    num_valid: Scalar
+    clip_eps: Scalar
+    clip_value_eps: Scalar | None
+    ent_coef: Scalar
+    kl_coef: Scalar | None
     hyperparameters: Hyperparameters
+    settings: PPOConfig = eqx.field(static=True)
     index: Int[Array, ""]
 
     @property
@@ -86,7 +90,7 @@ class Minibatch(Batch):
         """``π(a|s) / π_old(a|s)``."""
         return probability_ratio(self.log_ratio)
 
-    def mean(self, x: Float[Array, "L S"]) -> Float[Array, ""]:
+    def mean(self, x: Float[Array, "L S"]) -> Scalar:
         """Mean over valid steps of all devices; ``minibatch.mean(x * m) / minibatch.mean(m)`` is the mean in a mask ``m``.
 
         Args:
@@ -98,19 +102,27 @@ class Minibatch(Batch):
         return mean_with_count(x, self.valid, self.num_valid)
 
 
-def split_sequences(x: Shaped[Array, "T N ..."], length: int) -> Shaped[Array, "L S ..."]:
+def split_sequences(steps: PyTree[Shaped[Array, "T N ..."]], length: int) -> PyTree[Shaped[Array, "L S ..."]]:
     """Cut time into contiguous sequences of ``length`` L, a divisor of T: ``[T, N] -> [T/L, L, N] -> [L, T/L * N]``.
     The steps in a plain ``reshape(L, -1)`` would not follow each other."""
-    steps, envs, *rest = x.shape
-    sequences = x.reshape((steps // length, length, envs, *rest))
-    return jnp.swapaxes(sequences, 0, 1).reshape((length, steps // length * envs, *rest))
+
+    def split(x: Array) -> Array:
+        count, envs, *rest = x.shape
+        sequences = x.reshape((count // length, length, envs, *rest))
+        return jnp.swapaxes(sequences, 0, 1).reshape((length, count // length * envs, *rest))
+
+    return jax.tree.map(split, steps)
 
 
-def join_sequences(x: Shaped[Array, "L S ..."], envs: int) -> Shaped[Array, "T N ..."]:
+def join_sequences(sequences: PyTree[Shaped[Array, "L S ..."]], envs: int) -> PyTree[Shaped[Array, "T N ..."]]:
     """The inverse of ``split_sequences``, for ``N = envs``."""
-    length, sequences, *rest = x.shape
-    split = x.reshape((length, sequences // envs, envs, *rest))
-    return jnp.swapaxes(split, 0, 1).reshape((length * sequences // envs, envs, *rest))
+
+    def join(x: Array) -> Array:
+        length, count, *rest = x.shape
+        split = x.reshape((length, count // envs, envs, *rest))
+        return jnp.swapaxes(split, 0, 1).reshape((length * count // envs, envs, *rest))
+
+    return jax.tree.map(join, sequences)
 
 
 def stack_memory(memory: PyTree[Shaped[Array, "J N ..."]]) -> PyTree[Shaped[Array, "S ..."]]:
@@ -123,9 +135,8 @@ def sequences_of(rollout: Rollout, length: int) -> Sequences:
     burn_in_steps = rollout.burn_in_steps
     if burn_in_steps is not None:
         burn_in = burn_in_steps.episode_start.shape[0]
-        burn_in_steps = BurnIn(*jax.tree.map(lambda x: split_sequences(x, length)[:burn_in], with_burn_in(rollout)))
-    memory = stack_memory(rollout.memory)
-    return Sequences(memory, burn_in_steps, *jax.tree.map(lambda x: split_sequences(x, length), inputs(rollout)))
+        burn_in_steps = BurnIn(*jax.tree.map(lambda x: x[:burn_in], split_sequences(with_burn_in(rollout), length)))
+    return Sequences(stack_memory(rollout.memory), burn_in_steps, *split_sequences(inputs(rollout), length))
 
 
 def inputs(steps: Rollout | BurnIn | Sequences) -> tuple[Observation, Bool[Array, "..."], Bool[Array, "..."]]:
@@ -141,7 +152,7 @@ def with_burn_in(rollout: Rollout) -> tuple[Observation, Bool[Array, "T N"], Boo
     return jax.tree.map(lambda b, x: jnp.concatenate([b, x[: x.shape[0] - b.shape[0]]]), before, inputs(rollout))
 
 
-def unroll(policy: ActorCritic, sequences: Sequences) -> tuple[Memory, Distribution, Float[Array, "L S"]]:
+def unroll(policy: ActorCritic, sequences: Sequences) -> Evaluated:
     """``policy.unroll`` over the sequences, after their burn-in."""
     memory = run_burn_in(policy, sequences.memory, sequences.burn_in_steps)
     return policy.unroll(memory, *inputs(sequences))
@@ -151,15 +162,14 @@ def run_burn_in(policy: ActorCritic, memory: Memory, burn_in_steps: BurnIn | Non
     """The memory (S ...) after the burn-in steps (B S ...), without a gradient; ``memory`` itself without burn-in."""
     if burn_in_steps is None:
         return memory
-    memory, _, _ = policy.unroll(memory, *inputs(burn_in_steps))
-    return jax.lax.stop_gradient(memory)
+    return jax.lax.stop_gradient(policy.unroll(memory, *inputs(burn_in_steps)).memory)
 
 
 def memories_before(policy: ActorCritic, start: Memory, steps: PyTree, length: int) -> tuple[Memory, Memory]:
     """The memory after all ``steps`` (``inputs``), and the memories before each ``length`` of them (J N ...)."""
 
     def unroll_piece(memory: Memory, piece: tuple) -> tuple[Memory, Memory]:
-        return policy.unroll(memory, *piece)[0], memory
+        return policy.unroll(memory, *piece).memory, memory
 
     return jax.lax.scan(unroll_piece, start, jax.tree.map(lambda x: x.reshape((-1, length, *x.shape[1:])), steps))
 
@@ -170,15 +180,15 @@ def refresh_memory(policy: ActorCritic, rollout: Rollout, length: int) -> Rollou
     last, memory = memories_before(policy, start, with_burn_in(rollout), length)
     if rollout.burn_in_steps is not None:
         rest = rollout.episode_start.shape[0] - rollout.burn_in_steps.episode_start.shape[0]
-        last, _, _ = policy.unroll(last, *jax.tree.map(lambda x: x[rest:], inputs(rollout)))
+        last = policy.unroll(last, *jax.tree.map(lambda x: x[rest:], inputs(rollout))).memory
     return dataclasses.replace(rollout, memory=memory, last_memory=last)
 
 
-def make_batch(rollout: Rollout, advantage: Float[Array, "T N"], length: int) -> Batch:
-    """All sequences of ``rollout``; targets are ``advantage + value``."""
+def make_batch(rollout: Rollout, advantage: Float[Array, "T N"], target: Value, length: int) -> Batch:
+    """All sequences of ``rollout``, with the advantages and the targets of the values of its steps."""
     steps = {name: getattr(rollout, name) for name in ("action", "log_prob", "value")}
-    steps |= {"advantage": advantage, "target": advantage + rollout.value}
-    return Batch(**vars(sequences_of(rollout, length)), **jax.tree.map(lambda x: split_sequences(x, length), steps))
+    steps |= {"advantage": advantage, "target": target}
+    return Batch(**vars(sequences_of(rollout, length)), **split_sequences(steps, length))
 
 
 def minibatch_indices(key: Key[Array, ""], sequences: int, num_minibatches: int) -> UInt32[Array, "M S"]:
@@ -186,25 +196,17 @@ def minibatch_indices(key: Key[Array, ""], sequences: int, num_minibatches: int)
     return permutation(key, sequences).reshape(num_minibatches, -1)
 
 
-class MinibatchInputs(NamedTuple):
-    """What a minibatch has before its gradient step, with a leading axis ``M`` for all minibatches of an epoch."""
-
-    indices: UInt32[Array, "*M S"]
-    """Numbers of the sequences."""
-    advantage: Float[Array, "*M L S"]
-    """Normalized if ``normalize_advantage`` is ``minibatch``."""
-    num_valid: Float[Array, "*M"]
-    """Number of valid steps, summed over all devices."""
-    index: Int[Array, "*M"]
-    """Number of the minibatch in the epoch."""
+MinibatchInputs = tuple[UInt32[Array, "*M S"], Float[Array, "*M L S"], Float[Array, "*M"], Int[Array, "*M"]]
+"""The numbers of its sequences, their advantages, the number of valid steps of all devices, and the number of the minibatch in the epoch."""
 
 
 def minibatch_inputs(batch: Batch, indices: UInt32[Array, "M S"], normalize: bool) -> MinibatchInputs:
-    """The inputs of all minibatches of an epoch, which devices reduce together: each all-reduce has a latency."""
+    """The inputs of all ``M`` minibatches of an epoch, which devices reduce together: each all-reduce has a
+    latency. ``normalize`` normalizes the advantages of each minibatch."""
 
     def of_minibatch(numbers: UInt32[Array, " S"], index: Int[Array, ""]) -> MinibatchInputs:
-        advantage, target, valid = batch.advantage[:, numbers], batch.target[:, numbers], batch.valid[:, numbers]
-        return MinibatchInputs(numbers, normalized(advantage, target, valid) if normalize else advantage, count(valid), index)
+        advantage, target, valid = jax.tree.map(lambda x: x[:, numbers], (batch.advantage, batch.target, batch.valid))
+        return numbers, normalized(advantage, target, valid) if normalize else advantage, count(valid), index
 
     return jax.vmap(of_minibatch)(indices, jnp.arange(len(indices)))
 

@@ -15,9 +15,8 @@ from proximo.config.custom import is_transformation
 from proximo.errors import ConfigError
 from proximo.math.across_devices import mean_of_devices
 from proximo.networks import ActorCritic
-from proximo.ppo.adaptive import learning_rate
 from proximo.ppo.state import LearnerState
-from proximo.types import Metrics
+from proximo.types import Metrics, Scalar
 
 Mask = Callable[[PyTree], PyTree]
 """Marks parameters of a tree."""
@@ -48,7 +47,7 @@ class Optimizer:
         """The policy with the parameters of ``learned``."""
         return eqx.combine(self._unflatten(learned.parameters), self._constants)
 
-    def step(self, learned: Learned, loss: Callable[[ActorCritic], tuple[Float[Array, ""], Metrics]]) -> tuple[Learned, Metrics]:
+    def step(self, learned: Learned, loss: Callable[[ActorCritic], tuple[Scalar, Metrics]]) -> tuple[Learned, Metrics]:
         """One step along the gradient of ``loss``. Its metrics get ``grad_norm``, before the gradient is clipped."""
         gradient_of = jax.value_and_grad(lambda p: loss(self.policy(learned._replace(parameters=p))), has_aux=True)
         (_, metrics), part = gradient_of(learned.parameters)
@@ -62,7 +61,7 @@ class Optimizer:
 
 def gradient_transformation(state: LearnerState) -> optax.GradientTransformation:
     """From the gradient to the change of the parameters, as vectors: clipping, then Adam or a custom optimizer."""
-    h, static, rate = state.hyperparameters, state.static.ppo, learning_rate(state)
+    h, static, rate = state.hyperparameters, state.static.ppo, state.learning_rate
     critic_rate = None if h.critic_learning_rate is None else h.critic_learning_rate(state.progress)
     policy, critic = static.optimizer, static.critic_optimizer
     critic = policy if critic == "same" else critic

@@ -15,7 +15,7 @@ from proximo.networks.normalizer import with_observations
 from proximo.ppo.hyperparameters import Hyperparameters
 from proximo.ppo.minibatches import Batch, join_sequences, make_batch, refresh_memory, sequences_of, split_sequences, unroll
 from proximo.ppo.state import LearnerState, RewardNormalizer
-from proximo.types import Rollout
+from proximo.types import Rollout, Value
 
 
 def scale_rewards(state: LearnerState, rollout: Rollout) -> tuple[RewardNormalizer | None, Rollout]:
@@ -50,27 +50,29 @@ def prepare_batch(state: LearnerState, rollout: Rollout, policy: ActorCritic | N
         renewed = refresh_memory(policy, renewed, static.sequence_length)
     if policy is not None and static.recompute_advantage:
         renewed = recompute_values(policy, renewed, static.sequence_length)
-    batch = make_batch(renewed, compute_advantages(renewed, state.hyperparameters), static.sequence_length)
+    batch = make_batch(renewed, *compute_advantages(renewed, state.hyperparameters), static.sequence_length)
     batch = dataclasses.replace(batch, value=split_sequences(rollout.value, static.sequence_length))
     if static.normalize_advantage == "batch":
         batch = dataclasses.replace(batch, advantage=normalized(batch.advantage, batch.target, batch.valid))
     return batch
 
 
-def compute_advantages(rollout: Rollout, h: Hyperparameters) -> Float[Array, "T N"]:
-    """Generalized advantages of all environments, by ``gamma`` and ``gae_lambda``; see ``generalized_advantages``."""
+def compute_advantages(rollout: Rollout, h: Hyperparameters) -> tuple[Float[Array, "T N"], Value]:
+    """Generalized advantages of all environments, by ``gamma`` and ``gae_lambda`` (``generalized_advantages``), and the
+    targets of the values, which are ``advantage + value``."""
     advantages = partial(generalized_advantages, gamma=h.gamma, gae_lambda=h.gae_lambda)
     values = rollout.reward, rollout.value, rollout.last_value, rollout.bootstrap_value
     flags = rollout.terminated, rollout.truncated, rollout.valid
-    return jax.vmap(advantages, in_axes=(1, 1, 0, 1, 1, 1, 1), out_axes=1)(*values, *flags)
+    advantage = jax.vmap(advantages, in_axes=(1, 1, 0, 1, 1, 1, 1), out_axes=1)(*values, *flags)
+    return advantage, advantage + rollout.value
 
 
 def recompute_values(policy: ActorCritic, rollout: Rollout, length: int) -> Rollout:
     """``rollout`` with ``value`` and ``last_value`` computed with ``policy``. ``bootstrap_value`` stays,
     because the rollout does not contain the final observations of truncated episodes."""
-    _, _, value = unroll(policy, sequences_of(rollout, length))
+    value = join_sequences(unroll(policy, sequences_of(rollout, length)).value, rollout.episode_start.shape[1])
     last_value = policy.value(rollout.last_memory, rollout.last_observation, rollout.last_episode_start)
-    return dataclasses.replace(rollout, value=join_sequences(value, rollout.episode_start.shape[1]), last_value=last_value)
+    return dataclasses.replace(rollout, value=value, last_value=last_value)
 
 
 def update_normalizer(policy: ActorCritic, rollout: Rollout) -> ActorCritic:

@@ -10,8 +10,7 @@ import numpy as np
 from proximo.envs import Environment, GymnasiumEnvironment
 from proximo.errors import EnvError
 from proximo.networks import ActorCritic
-from proximo.networks.encoders import PartsEncoder
-from proximo.networks.image_encoders import ImageEncoder, image_axes
+from proximo.networks.encoders import ImageEncoder, PartsEncoder, image_axes
 from proximo.spaces import Box, Space, leaves
 from proximo.types import Observation
 

@@ -311,7 +311,8 @@ def bad_environment(rollout: Rollout, first_env: int) -> str:
     ``first_env`` is the number of the first environment of ``rollout``."""
     observations = zip(*map(jax.tree.leaves, (rollout.observation, rollout.last_observation)), strict=True)
     checked: list[tuple[str, Any, Any]] = [("observation", np.concatenate([x, last[None]]), True) for x, last in observations]
-    checked += [("reward", rollout.reward, rollout.valid), ("final observation", rollout.bootstrap_value, rollout.truncated)]
+    checked += [("reward", rollout.reward, rollout.valid)]
+    checked += [("final observation", x, rollout.truncated) for x in jax.tree.leaves(rollout.bootstrap_value)]
     bad = [(name, ~np.isfinite(x).all(axis=tuple(range(2, x.ndim))) & mask) for name, x, mask in checked]
     found = [(t, i, name) for name, places in bad for t, i in np.argwhere(places)[:1].tolist()]
     if not found:

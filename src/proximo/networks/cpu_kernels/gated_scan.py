@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from proximo.math.selection import select
+from proximo.types import select
 
 State = Any
 Gates = Callable[[Array, Array, State], State]

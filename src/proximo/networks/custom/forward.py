@@ -20,7 +20,6 @@ from proximo.errors import ConfigError
 from proximo.networks.actor_critic import Method, Torso
 from proximo.networks.custom.networks import CustomModule, CustomNetwork, describe_shape, is_array
 from proximo.networks.heads import ActorHead, GaussianHead, Part, make_actor, num_parameters
-from proximo.networks.layers import MLP
 from proximo.networks.recurrent.protocol import NoMemory
 from proximo.spaces import ActionSpace, Space, zeros
 from proximo.types import Memory, Observation
@@ -93,5 +92,5 @@ def make_forward_parts(given: Forward, space: Space, action_space: ActionSpace) 
     if isinstance(head, GaussianHead):  # without parameters: the standard deviation comes from forward
         kind = GaussianHead if mapping == "tanh" else ActionHead
         head = eqx.tree_at(lambda x: x.log_std, kind(Part(0), action_space, head.log_std, mapping), None)
-    torso = ForwardTorso(CustomNetwork(space, None), NoMemory(), MLP((), (), "identity"), "float32", given.modules, given)
+    torso = ForwardTorso(CustomNetwork(space, None), NoMemory(), None, "float32", given.modules, given)
     return (torso,), head, Part(1)

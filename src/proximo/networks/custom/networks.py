@@ -24,12 +24,11 @@ from proximo.config.custom import Custom, check_not_torch, resolve
 from proximo.custom_code import custom_code_errors
 from proximo.distributions import Distribution
 from proximo.errors import ConfigError, is_integer
-from proximo.math.selection import select
 from proximo.networks.heads import Action, ActorHead, Numbers
 from proximo.networks.layers import one_hot
 from proximo.networks.recurrent.protocol import MemoryCell, NoMemory
 from proximo.spaces import ActionSpace, Box, Dict, MultiBinary, Space, components, zeros
-from proximo.types import Observation
+from proximo.types import Observation, select
 
 OUTPUTS = {"actor": ("parameters",), "critic": ("value",), "actor_critic": ("parameters", "value")}
 """What a network gives, by setting. Networks of other settings give features."""
@@ -189,9 +188,6 @@ class CustomHead(ActorHead):
 
     def distribution(self, numbers: Numbers, mask: None) -> CustomDistribution:
         return CustomDistribution(numbers, self.family)
-
-    def noise(self, key: Key[Array, ""], shape: tuple[int, ...]) -> UInt32[Array, "*batch 2"]:
-        return jax.random.bits(key, (*shape, 2), "uint32")
 
     def to_space(self, action: Action) -> Action:
         return vmap_leading(self.family.module.to_space, action.ndim - self.action_ndim, action)

@@ -1,17 +1,22 @@
 """Memories of a policy: one file per cell, one protocol (``protocol.MemoryCell``)."""
 
+from importlib import import_module
+from typing import Any
+
 import jax
 from jaxtyping import Array, Key
 
 from proximo.config import NetworkConfig
-from proximo.networks.recurrent.gru import GRU
-from proximo.networks.recurrent.gtrxl import GTrXL
-from proximo.networks.recurrent.lru import LRU
-from proximo.networks.recurrent.lstm import LSTM
-from proximo.networks.recurrent.mingru import MinGRU
+from proximo.config.schema import MEMORIES
 from proximo.networks.recurrent.protocol import MemoryCell, NoMemory, Stack
 
-CELLS = {"gru": GRU, "lstm": LSTM, "mingru": MinGRU, "lru": LRU, "gtrxl": GTrXL}
+
+def _cell(path: str) -> Any:
+    module, name = path.split(":")
+    return getattr(import_module(f"{__name__}.{module}"), name)
+
+
+CELLS = {word: _cell(path) for word, path in MEMORIES.items()}
 """Cells by the word of the ``memory`` setting. ``create(key, in_size, config)`` makes one."""
 
 

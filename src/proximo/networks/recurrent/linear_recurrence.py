@@ -7,6 +7,7 @@ computed for all steps before the recurrence. On an accelerator it is an associa
 Cundy 2018, arXiv:1709.04057)."""
 
 import abc
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -108,22 +109,20 @@ class LinearRecurrence(MemoryCell):
         return jnp.zeros((batch, self.size), self.input.weight.dtype)
 
     def step(self, state: Array, x: Array, *flags: Array) -> tuple[Array, Array]:
-        u, v, decay, drive = self._inputs(x, *flags)
-        h = decay * state + drive
-        return h, self._out(h, u, v)
+        return self._recur(lambda decay, drive, h: decay * h + drive, state, x, *flags)
 
     def unroll(self, state: Array, x: Array, *flags: Array) -> tuple[Array, Array]:
-        u, v, decay, drive = self._inputs(x, *flags)
-        h = linear_recurrence(decay, drive, state)
-        return h[-1], self._out(h, u, v)
+        h, out = self._recur(linear_recurrence, state, x, *flags)
+        return h[-1], out
 
-    def _inputs(self, x: Array, episode_start: Array, valid: Array) -> tuple[Array, Array, Array, Array]:
-        """``u``, ``norm(u)`` and the coefficients: a decay of 0 resets; on padding, 1 and a drive of 0 change nothing."""
+    def _recur(self, recurrence: Any, state: Array, x: Array, episode_start: Array, valid: Array) -> tuple[Array, Array]:
+        """The states after each step, and the outputs. A decay of 0 resets; on padding, 1 and a drive of 0 change nothing."""
         u = self.input(x)
         v = rms_normalized(u)
         decay, drive = self.coefficients(v)
         decay = jnp.where(episode_start[..., None], 0.0, jnp.where(valid[..., None], decay, 1.0))
-        return u, v, decay, jnp.where(valid[..., None], drive, 0.0)
+        h = recurrence(decay, jnp.where(valid[..., None], drive, 0.0), state)
+        return h, self._out(h, u, v)
 
     def _out(self, h: Array, u: Array, v: Array) -> Array:
         value, gate = jnp.split(self.output(self.read(h, v)), 2, axis=-1)

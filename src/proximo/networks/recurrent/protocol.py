@@ -20,13 +20,12 @@ class MemoryCell(eqx.Module):
     To add a cell ``mycell``:
 
     1. Write ``recurrent/mycell.py`` with a subclass that has a classmethod ``create(key, in_size, config)``,
-       ``init`` and ``step`` (with ``math.selection.select``). Two base classes have ``step`` and a fast ``unroll``:
+       ``init`` and ``step`` (with ``types.select``). Two base classes have ``step`` and a fast ``unroll``:
        ``GatedCell`` (see ``gru.py``), and ``LinearRecurrence`` (see ``mingru.py``) for a state that is linear in the
        one before. Test one step against the formulas of the paper (``tests/networks/test_cells.py``).
-    2. Add it to ``CELLS`` in ``recurrent/__init__.py``, and its word to the ``memory`` setting in ``config/schema.py``,
-       from which ``typed_settings.py`` and ``docs/settings.md`` are generated (see there).
-       A setting of its own is an entry of ``MemorySettings``, with its condition in ``config/validation.py``. A
-       ``GatedCell`` has the setting ``horizon``: add its word to the condition.
+    2. Add its word to ``MEMORIES`` in ``config/schema.py``, from which ``typed_settings.py`` and ``docs/settings.md``
+       are generated (see there). A setting of its own is an entry of ``MemorySettings`` with ``of=("mycell",)``. A
+       ``GatedCell`` has the setting ``horizon``: add its word there.
        Describe it in ``docs/memory.md`` ("Choose a cell") and ``README.md``, twice. If jax2onnx cannot translate its
        ``step``, ``MENDED`` in ``export/onnx_model.py`` has another one.
 
