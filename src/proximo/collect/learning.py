@@ -86,7 +86,8 @@ def _example_step(key: Key[Array, ""], env: Any, config: Config) -> tuple[Learne
     raw = jax.tree.map(jnp.asarray, zeros(env.observation_space, shape))
     observation = policy.with_previous_step(raw, episode_start, before)
     _, distribution, value = policy.unroll(memory, observation, episode_start, ~episode_start)
-    batch = Batch(memory, None, observation, episode_start, ~episode_start, distribution.mode(), value, value, value, value)
+    log_prob = jnp.zeros(shape)
+    batch = Batch(memory, None, observation, episode_start, ~episode_start, distribution.mode(), log_prob, value, log_prob, value)
     optimizer = Optimizer(state)
     return optimizer.step(optimizer.start, lambda policy: loss(policy, state, batch, count(batch.valid)))
 
