@@ -1,7 +1,5 @@
 """Callbacks for ``proximo.train(..., callbacks=[...])`` and ``PPO.learn``. ``proximo.training.callbacks`` explains how to write one."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 The README.md beside it has an example.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

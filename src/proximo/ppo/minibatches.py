@@ -1,7 +1,5 @@
 """From a rollout to sequences, and to the minibatches of a gradient step."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from typing import TypeVar

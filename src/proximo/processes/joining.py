@@ -1,7 +1,5 @@
 """Connects this process to the others of a training, through JAX's coordination service."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -4,8 +4,6 @@ Each process sends a ``Beat`` every half second from a separate thread, and read
 itself finds only processes whose connection is lost, and then aborts the others without running Python.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import ctypes

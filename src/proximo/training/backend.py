@@ -1,7 +1,5 @@
 """``Backend``: the only interface between the training above it and the environments below it."""
 
-from __future__ import annotations
-
 import abc
 import dataclasses
 import functools

@@ -1,7 +1,5 @@
 """The backends for JAX and for Gymnasium environments, and which of them trains on an environment."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable
 from typing import Any, TypeVar

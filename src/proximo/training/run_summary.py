@@ -1,7 +1,5 @@
 """What is shown before a training: its environment, settings, network, batch and device, in words."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

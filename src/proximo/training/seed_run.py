@@ -1,7 +1,5 @@
 """One seed of a training: its metrics, callbacks, evaluations and files, and the result."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
