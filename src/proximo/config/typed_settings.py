@@ -3,6 +3,8 @@
 The file is generated from ``schema.py``: ``python tests/config/test_typed_settings.py``.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
