@@ -1,7 +1,5 @@
 """``train`` and ``resume``: trainings with run directories. The command line is a thin layer above them."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

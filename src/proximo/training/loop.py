@@ -1,7 +1,5 @@
 """The training loop: advance to the next update at which an event is due, then call the events."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os

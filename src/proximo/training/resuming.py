@@ -5,8 +5,6 @@
 fixed settings are unchanged, and ``Checkpoint.restore`` the names, shapes and types of arrays.
 """
 
-from __future__ import annotations
-
 import shlex
 import sys
 from collections.abc import Sequence
