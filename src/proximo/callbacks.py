@@ -1,6 +1,7 @@
 """Callbacks for ``proximo.train(..., callbacks=[...])`` and ``PPO.learn``. ``proximo.training.callbacks`` explains how to write one."""
 
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,7 @@ class Checkpoints:
         every: updates between two saves, 1 or more.
 
     Raises:
-        ConfigError: ``folder`` is the working folder.
+        ConfigError: ``folder`` is not a path, or is the working folder.
     """
 
     def __init__(self, folder: str | Path, every: int = 1):
@@ -93,7 +94,7 @@ class BestModel:
         folder: where to save; not the working folder.
 
     Raises:
-        ConfigError: ``folder`` is the working folder.
+        ConfigError: ``folder`` is not a path, or is the working folder.
     """
 
     def __init__(self, folder: str | Path):
@@ -117,7 +118,7 @@ class Video:
         max_steps: maximum number of steps of a video.
 
     Raises:
-        ConfigError: ``folder`` is the working folder; or ``max_steps`` is not a whole number, 1 or more.
+        ConfigError: ``folder`` is not a path, or is the working folder; or ``max_steps`` is not a whole number, 1 or more.
     """
 
     def __init__(self, folder: str | Path, every: int = 1, max_steps: int = 1000):
@@ -131,12 +132,11 @@ class Video:
 
 def _absolute(folder: str | Path) -> Path:
     """``folder`` as an absolute path, because an environment may change the working folder."""
-    path = Path(folder).absolute()
-    if path == Path.cwd():
+    if not isinstance(folder, str | os.PathLike) or Path(folder).absolute() == Path.cwd():
         raise ConfigError(
             f"folder = {shown(folder)}: expected the path of a folder, not the working folder: for example 'models'."
         )
-    return path
+    return Path(folder).absolute()
 
 
 def _seed_folder(folder: Path, info: Info) -> Path:

@@ -106,7 +106,7 @@ def test_requested_levels_and_parameters_are_used(runs, capsys):
         ("proximo:PocMemory", "`proximo watch proximo:PocMemory --agent random` shows it untrained"),
         ("CartPol-v1 --agent random", "'CartPol-v1' is neither an environment nor a run in "),
         ("r --fps 0", "fps = 0.0: expected a number that is more than 0, and 240 at most."),
-        ("r --out x.avi", "x.avi: expected a name that ends in .mp4 or .gif."),
+        ("r --out x.avi", "--out x.avi: expected a name that ends in .mp4 or .gif."),
         ("r --out x.mp4 --gif", "is one file, but .gif was requested"),
         ("r --stochastic --agent random", "--stochastic has no effect with --agent random"),
     ],

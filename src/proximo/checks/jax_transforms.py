@@ -12,7 +12,7 @@ from proximo.collect import jax_vector
 from proximo.envs.libraries import unwrapped
 from proximo.envs.protocol import JaxEnvironment
 from proximo.errors import EnvError
-from proximo.spaces import Box, random_actions
+from proximo.spaces import ACTION_MASK, Box, allowed_action
 
 STEPS = 3
 TOLERANCE = 1e-4
@@ -74,11 +74,12 @@ def _episode(env: JaxEnvironment, keys: Key[Array, "*N"], transform: Callable[[A
     step = transform(lambda key, t, state, action: env.step(jax.random.fold_in(key, t), state, action, params)[:-1])
     returned = [transform(lambda key: env.reset(key, params))(keys)]
     for t in range(STEPS):
-        drawn = random_actions(space, np.random.default_rng([0, t]), 1)[0]
-        action = jnp.asarray(
-            np.broadcast_to(drawn, (*keys.shape, *space.shape)), jnp.float32 if isinstance(space, Box) else jnp.int32
-        )
-        returned.append(step(keys, jnp.full(keys.shape, t), returned[-1][0], action))
+        state, observation = returned[-1][:2]
+        mask = observation.get(ACTION_MASK) if isinstance(observation, dict) else None
+        masks = [None] * keys.size if mask is None else np.asarray(mask).reshape(keys.size, -1)
+        actions = np.stack([allowed_action(space, np.random.default_rng([0, t]), one) for one in masks])
+        action = jnp.asarray(actions.reshape((*keys.shape, *space.shape)), jnp.float32 if isinstance(space, Box) else jnp.int32)
+        returned.append(step(keys, jnp.full(keys.shape, t), state, action))
     return returned
 
 

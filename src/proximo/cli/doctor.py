@@ -58,7 +58,7 @@ def _machine() -> Iterator[Check]:
     folder, size, is_usable = Path(jax.config.values["jax_compilation_cache_dir"] or ""), 0, False
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-        size, is_usable = sum(f.stat().st_size for f in folder.iterdir()), os.access(folder, os.W_OK)
+        size, is_usable = sum(f.stat().st_size for f in folder.iterdir() if f.is_file()), os.access(folder, os.W_OK)
     found = f", {size / 2**20:.0f} MiB" if is_usable else f" cannot be written to: set {CACHE_VARIABLE}"
     yield "compilation cache", is_usable, f"{folder}{found}", {}
 

@@ -52,6 +52,10 @@ class TrainingReporter(TrainingProgress):
 
     _how = ""
 
+    def __init__(self, *arguments: Any, **options: Any):
+        super().__init__(*arguments, **options)
+        self._home = Path.cwd()  # now, because an environment may change the working folder
+
     def _from_home(self, path: Path) -> Path:
         """``path`` relative to the folder in which the command was started."""
         return path.relative_to(self._home) if path.is_relative_to(self._home) else path

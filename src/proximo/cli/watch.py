@@ -33,6 +33,8 @@ def make_parser() -> Parser:
 
 def run(options: Options) -> int:
     out, endings = options.out, [*([".mp4"] if options.video or not options.gif else []), *([".gif"] if options.gif else [])]
+    if out is not None and out.suffix.lower() not in (".mp4", ".gif"):
+        raise UsageError(f"--out {out}: expected a name that ends in .mp4 or .gif.")
     if out is not None and (options.video or options.gif) and endings != [out.suffix.lower()]:
         raise UsageError(f"--out {out} is one file, but {' and '.join(endings)} was requested: omit --video and --gif.")
 

@@ -1,6 +1,5 @@
 """A JAX environment as ``N`` environments (reset, step, a step with a policy), or as one of Gymnasium; its check."""
 
-import functools
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -98,38 +97,41 @@ class JaxAsGymnasium:
         self._params = jax.tree.map(jnp.asarray, env.default_params)
         self._action_type = np.float32 if isinstance(env.action_space, Box) else np.int32
 
-        def begin(keys: Key[Array, "1"], params: PyTree) -> PyTree:
-            start = reset(env, keys, params)
-            return as_template(start, start)  # the types of later steps
+        def keys(key: Key[Array, ""], count: Any, index: Any) -> tuple[Key[Array, ""], Key[Array, "1"]]:
+            """A key for all episodes that are played together, and the key of one among them."""
+            for_all, for_each = jax.random.split(jax.random.fold_in(key, count))
+            return for_all, jax.random.split(for_each, together)[index][None]
+
+        def begin(key: Key[Array, ""], chunk: Any, index: Any, params: PyTree) -> PyTree:
+            episode_key, own = keys(key, chunk, index)
+            start = reset(env, own, params)
+            return episode_key, as_template(start, start)  # the types of later steps
+
+        def advance(episode_key: Key[Array, ""], time: Any, index: Any, *arguments: Any) -> PyTree:
+            return step(env, keys(episode_key, time, index)[1], *arguments)
 
         def compiled(function: Callable[..., Any]) -> CompiledFunction:
             with_precision = jax.default_matmul_precision(matmul_precision or "default")
             return CompiledFunction(with_precision(function), brief=matmul_precision is None)
 
-        programs = "stepped", environment_key(env), matmul_precision
-        self._begin, self._advance = reuse(programs, lambda: (compiled(begin), compiled(functools.partial(step, env))))
-
-    def _keys(self, key: Key[Array, ""], count: int) -> tuple[Key[Array, ""], Key[Array, "1"]]:
-        """A key for all episodes that are played together, and the key of this one among them."""
-        for_all, for_each = jax.random.split(jax.random.fold_in(key, count))
-        return for_all, jax.random.split(for_each, self._together)[self._index][None]
+        programs = "stepped", environment_key(env), matmul_precision, together
+        self._begin, self._advance = reuse(programs, lambda: (compiled(begin), compiled(advance)))
 
     def reset(self, *, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
         self._number, self._time = self._number + 1 if seed is None else seed, 0
-        chunk, self._index = divmod(self._number, self._together)
-        self._episode_key, key = self._keys(self._key, chunk)
-        self.state, self._observation = self._begin(0, key, self._params)
+        chunk, self._index = map(np.int32, divmod(self._number, self._together))
+        self._episode_key, (self.state, self._observation) = self._begin(0, self._key, chunk, self._index, self._params)
         """The state has a leading axis of 1."""
         return _only(self._observation), {}
 
     def action_key(self) -> Key[Array, ""]:
         """The key that samples the next action."""
-        return self._keys(self._episode_key, self._time)[0]
+        return jax.random.split(jax.random.fold_in(self._episode_key, self._time))[0]
 
     def step(self, action: Any) -> tuple[Any, ...]:
-        _, key = self._keys(self._episode_key, self._time)
-        action, self._time = np.asarray(action, self._action_type)[None], self._time + 1
-        result = self._advance(0, key, self.state, action, self._observation, self._params)
+        action, now = np.asarray(action, self._action_type)[None], (self._episode_key, np.int32(self._time), self._index)
+        result = self._advance(0, *now, self.state, action, self._observation, self._params)
+        self._time += 1
         self.state, self._observation, *_, success = result
         return *_only(result[1:-1]), {} if success is None else {"success": _only(success)}
 

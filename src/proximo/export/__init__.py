@@ -101,6 +101,8 @@ def export(policy: Policy, folder: Path, run: str = "", deterministic: bool = Tr
     """
     if batch is not None and batch < 1:
         raise ConfigError(f"batch = {batch}: expected at least 1, or None for any number of environments.")
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder} is a file: choose another --out.")
     found = [name for name in (ONNX, RUNTIME, METADATA, README) if (folder / name).exists()]
     if found and json_object(folder / METADATA).get("format") != FORMAT:
         raise ConfigError(f"{folder} contains {found[0]!r}, and no {METADATA} of an export: choose another --out, or empty it.")

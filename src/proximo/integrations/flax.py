@@ -55,15 +55,18 @@ def nnx(make: Callable[..., flax.nnx.Module]) -> Callable[..., Any]:
 
 
 class FlaxModule(eqx.Module):
-    """A Flax module with its parameters."""
+    """A Flax module with its parameters. Those of one library are None: checkpoints have them by these names."""
 
-    parameters: PyTree[Array]
+    variables: PyTree[Array] | None
+    """Of a linen module."""
+    parameters: PyTree[Array] | None
+    """Of an nnx module."""
     definition: Any = eqx.field(static=True)
     """A linen module, or the graph of an nnx module."""
 
     def __call__(self, *inputs: PyTree[Array]) -> Any:
         if isinstance(self.definition, flax.linen.Module):
-            return self.definition.apply(self.parameters, *inputs)
+            return self.definition.apply(self.variables, *inputs)  # pyright: ignore[reportArgumentType]
         return self.module(*inputs)
 
     @property
@@ -92,16 +95,19 @@ def _make(make: Callable[..., Any], key: Key[Array, ""], inputs: Space | int, *s
     is_cell = isinstance(module, flax.linen.RNNCellBase | flax.nnx.RNNCellBase)
     example: Any = jnp.zeros(inputs) if isinstance(inputs, int) else jax.tree.map(jnp.asarray, zeros(inputs, ()))
     if isinstance(module, flax.linen.Module):
-        arguments = (FlaxCell({}, module, example.shape[0]).init(), example) if is_cell else (example,)
-        definition, parameters = module, module.init(key, *arguments)
-        more = ", ".join(sorted(set(parameters) - {"params"}))
+        arguments = (FlaxCell({}, None, module, example.shape[0]).init(), example) if is_cell else (example,)
+        variables, parameters, definition = module.init(key, *arguments), None, module
+        more = ", ".join(sorted(set(variables) - {"params"}))
         others = more and f"the variables {more}"
     else:
         definition, state, rest = flax.nnx.split(module, flax.nnx.Param, ...)
-        parameters, others = flax.nnx.to_pure_dict(state), "variables besides its parameters" if jax.tree.leaves(rest) else ""
+        variables, parameters = None, flax.nnx.to_pure_dict(state)
+        others = "variables besides its parameters" if jax.tree.leaves(rest) else ""
     if others:
         raise ConfigError(
             f"{type(module).__name__} has {others}, which change while it runs: a policy can only have parameters (use LayerNorm "
             "instead of BatchNorm, and no Dropout)."
         )
-    return FlaxCell(parameters, definition, example.shape[0]) if is_cell else FlaxModule(parameters, definition)
+    if is_cell:
+        return FlaxCell(variables, parameters, definition, example.shape[0])
+    return FlaxModule(variables, parameters, definition)

@@ -60,6 +60,8 @@ def is_jax_network(value: Any) -> bool:
 def _unwrapped(optimizer: Any) -> Any:
     """The optimizer in what ``configure_optimizers`` may return."""
     match optimizer:
+        case ([*several], [*_]) if len(several) != 1:
+            return several
         case [[one], _] | [one] | {"optimizer": one}:
             return _unwrapped(one)
     return optimizer

@@ -135,7 +135,7 @@ def _custom_schedule(setting: str, value: str | Custom) -> CustomSchedule:
         numbers = [float(schedule(jnp.float32(share))) for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
         later = [float(schedule(jnp.float32(10.0**power))) for power in range(1, 10)] if is_of_optax else []
     # Rounding may make a number negative.
-    if problem := next(filter(None, (expected_range(LEAVES[setting], round(x, 6)) for x in numbers)), ""):
+    if problem := next(filter(None, (expected_range(LEAVES[setting], round(x, 7)) for x in numbers)), ""):
         raise ConfigError(
             f"{setting} = {value}: the function returns {', '.join(f'{x:g}' for x in numbers)} from the start to the end of the training: "
             f"expected {problem}."

@@ -28,9 +28,9 @@ from proximo.rendering.window import prepare_drawing
 from proximo.spaces import ACTION_MASK, action_dtype, allowed_action, leaves, unflatten
 
 DEFAULT_FPS = 30.0
-Agent = Callable[[Any, bool, float, Key[Array, ""]], np.ndarray]
+Agent = Callable[[Any, bool, float, Callable[[], Key[Array, ""]]], np.ndarray]
 """``agent(observation, episode_start, reward, key) -> action``. Observation and action have a leading axis of 1, the reward is the one
-of the last action, and ``key`` may sample the action."""
+of the last action, and ``key()`` may sample the action."""
 Step = tuple[Draw, float, bool, bool, bool | None]
 """What draws the environment as it is now; reward, terminated, truncated, and success, if it is reported."""
 
@@ -81,9 +81,9 @@ class Player:
             observation = unflatten(space, [np.asarray(x.of(observation)).astype(x.dtype)[None] for x in leaves(space)])
             is_success = None if success == UNREPORTED else bool(success)
             yield self._picture(observation), gained, bool(terminated), bool(truncated), is_success
-            action = np.asarray(agent(observation, time == 0, reward, self._action_key()), action_dtype(actions)).reshape(
-                actions.shape
-            )[()]
+            self._total += 1
+            chosen = agent(observation, time == 0, reward, self._action_key)
+            action = np.asarray(chosen, action_dtype(actions)).reshape(actions.shape)[()]
             with custom_code_errors(f"{self.env_id}.step"):
                 observation, reward, terminated, truncated, info = self._single.step(action)
             # Returns are sums of float32 rewards, as in a rollout.
@@ -98,7 +98,6 @@ class Player:
         return {"seed": environment_seeds(number + 1, self._source)[-1]}  # the first episode of environment ``number``
 
     def _action_key(self) -> Key[Array, ""]:
-        self._total += 1
         return jax.random.fold_in(self._key, self._total - 1)
 
     def _picture(self, observation: Any) -> Draw:
@@ -230,11 +229,11 @@ def policy_agent(policy: Policy, deterministic: bool = True) -> Agent:
     """Acts with a trained policy."""
     memory, predict = policy.init_memory(), getattr(Forward.of(policy.config.network), "predict", None)
 
-    def act(observation: Any, episode_start: bool, reward: float, key: Key[Array, ""]) -> np.ndarray:
+    def act(observation: Any, episode_start: bool, reward: float, key: Callable[[], Key[Array, ""]]) -> np.ndarray:
         nonlocal memory
         if predict is not None:
             return predict(policy.actor_critic, observation, deterministic)
-        how = {"deterministic": deterministic, "key": None if deterministic else key, "reward": np.array([reward], np.float32)}
+        how = {"deterministic": deterministic, "key": None if deterministic else key(), "reward": np.array([reward], np.float32)}
         action, memory = policy.predict(observation, memory, [episode_start], **how)
         return action
 

@@ -64,7 +64,7 @@ class Video:
                 # Even sides, because h264 requires these.
                 large = ":".join(str(side * factor + side * factor % 2) for side in (width, height))
                 source = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", f"{self.fps:g}", "-i", "-"]
-                enlarged = ["-vf", f"scale={large}:flags=neighbor"]
+                enlarged = ["-vf", f"scale={large}:flags=neighbor,format=rgb24"]
                 target = ["-threads", str(self._threads), f"file:{self._frames}"]  # a name may have a colon
                 command = [self._executable, *QUIET, *source, *enlarged, *(LOSSLESS if self._is_gif else H264), *target]
                 # A new session, so that Ctrl-C does not reach ffmpeg. No Python runs between fork and exec: threads of JAX could make it hang.

@@ -223,8 +223,11 @@ class Checkpoint:
 
     def values(self, prefix: str) -> dict[str, Any]:
         """The NumPy arrays and random keys whose names begin with ``prefix``. Raises ``CheckpointError`` if there is
-        none, or if they differ from ``meta.json``."""
+        none, if they differ from ``meta.json``, or if the evaluations in ``info`` are not numbers."""
         try:
+            for summary in filter(None, (self.info.get("best"), self.info.get("evaluation"))):
+                _ = operator.index(summary["step"]) + float(summary["return_mean"] or 0)
+            _ = operator.index(self.info.get("evaluation_steps", 0))
             arrays, keys, values = safetensors.numpy.load(self.files[STATE]), self.meta["keys"], {}
             for name, leaf in self.meta["leaves"].items():
                 if name.startswith(prefix):
@@ -267,7 +270,7 @@ def _read(path: Path) -> Checkpoint:
             if actual != (expected := meta["files"][name]["sha256"]):
                 raise _damaged(path, f"{name} has the sha256 {actual}, expected {expected}")
     except OSError as error:
-        raise _damaged(path, f"cannot read {Path(error.filename).name} ({error.strerror})") from error
+        raise _damaged(path, f"cannot read {Path(error.filename or STATE).name} ({error.strerror})") from error
     except OF_ANOTHER_FORMAT as error:
         raise _damaged(path, f"{META} was not written by proximo ({type(error).__name__}: {error})") from error
     if version != VERSION:

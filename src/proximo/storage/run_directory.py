@@ -182,7 +182,8 @@ def locked(run_dir: Path) -> Iterator[None]:
             write_atomic(run_dir / OWNER, json.dumps(owner))
         yield
     finally:
-        (run_dir / OWNER).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            (run_dir / OWNER).unlink()
         lock.release()
 
 
@@ -190,9 +191,11 @@ def in_use(run_dir: Path) -> bool:
     """Whether a process trains in ``run_dir``. True also if the lock belongs to another user."""
     if not (run_dir / OWNER).exists():
         return False
-    with contextlib.suppress(RunDirectoryError), locked(run_dir):
-        return False
-    return True
+    try:
+        with filelock.FileLock(run_dir / ".lock", timeout=0):
+            return False
+    except (filelock.Timeout, OSError):
+        return True
 
 
 def writing(run_dir: Path, kind: type[Exception] = RunDirectoryError) -> contextlib.AbstractContextManager[None]:

@@ -1,6 +1,7 @@
 """What ``RUN@WHICH`` means: the run directory, and the checkpoint in it."""
 
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
@@ -34,7 +35,8 @@ def _split(text: str) -> tuple[str, Which]:
 
 def _started(path: Path) -> str:
     """Start time of a run, or of the newest run of a group, as text that sorts by time."""
-    return max(str(json_object(run / SYSTEM).get("started", "")) for run in seed_run_dirs(path) or [path])
+    changed = datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat(timespec="microseconds")
+    return max(str(json_object(run / SYSTEM).get("started", changed)) for run in seed_run_dirs(path) or [path])
 
 
 RUNS = FolderKind("run", "runs", "start one with `proximo train`, or set --runs-dir", is_run, _started)

@@ -172,7 +172,6 @@ class DisplayReporter(Reporter):
     ):
         self.console, self.bar, self._warn, self._answer, self._quiet = console, None, warn, answer, quiet
         self.bar = bar and bar(self)
-        self._home = Path.cwd()  # now, because an environment may change the working folder
 
     def warned(self, message: str) -> None:
         if self._warn is None:

@@ -117,6 +117,7 @@ class Backend(abc.ABC):
     def prepare(self, make_state: Callable[[], TrainState], num_seeds: int = 1) -> TrainState:
         """At the same time compile, open the environments and ``make_state()`` of ``num_seeds`` seeds."""
         started = time.monotonic()
+        _ = self.template  # traced here: threads that trace the code of a user at the same time could disturb each other
         state = self._prepare(make_state, num_seeds)
         return_freed_memory()  # what compiling has freed
         self.compile_seconds += time.monotonic() - started

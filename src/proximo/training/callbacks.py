@@ -161,6 +161,10 @@ def _problem(callback: Any, name: str, config: Config) -> str:
             return f".{hook} is called as {hook}({'result' if hook == 'on_evaluation' else 'info'}): {error}"
         except ValueError:  # a function in C, which may have no signature
             pass
+        if inspect.iscoroutinefunction(method):
+            return f".{hook} is asynchronous, so a call would do nothing: define it without async"
+    if hasattr(callback, "state_dict") and not hasattr(callback, "load_state_dict"):
+        return " has state_dict, but no load_state_dict, which a resume calls: define both, or none"
     every = getattr(callback, "every", 1)
     return "" if is_integer(every) and every >= 1 else f".every = {every!r}: expected a number of updates, 1 or more"
 

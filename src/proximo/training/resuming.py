@@ -83,17 +83,18 @@ def starts(
                 finish(run_dir)
             found.append(_start(run_dir, config, which, reporter))
         left = [run for run in found if not _is_complete(run)]
-        if not left:
-            path, step = run_dirs[0] if len(run_dirs) == 1 else run_dirs[0].parent, min(run.step for run in found)
-            raise ConfigError(f"{path} is complete at step {step}: give a larger --total-steps to continue.")
         if stacked and len({run.step if run.saved else None for run in left}) > 1:
             first = min(run.step for run in left)
             left = [_earlier(run, first, reporter) for run in left]
-        found[:] = left
+        found[:] = left or found
         return [(run_dirs.index(run.folder), run.step, run.info) for run in found]
 
     every = peers.from_first(find, "the checkpoints")
-    return found or [SeedRun(configs[i], run_dirs[i], step, info) for i, step, info in every]
+    runs = [SeedRun(configs[i], run_dirs[i], step, info) for i, step, info in every]
+    if all(map(_is_complete, runs)):  # said by all processes
+        path = run_dirs[0] if len(run_dirs) == 1 else run_dirs[0].parent
+        raise ConfigError(f"{path} is complete at step {min(run.step for run in runs)}: give a larger --total-steps to continue.")
+    return found or runs
 
 
 def _start(run_dir: Path, config: Config, which: run_lookup.Which, reporter: Reporter) -> SeedRun:

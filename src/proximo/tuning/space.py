@@ -8,7 +8,7 @@ from typing import Any
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import create_trial
 
-from proximo.config import BY_NAME, GROUPS, GYMNASIUM_ONLY, LEAVES, WORKER_SETTINGS, Config, coercion, text_of, unknown
+from proximo.config import BY_NAME, GROUPS, GYMNASIUM_ONLY, LEAVES, WORKER_SETTINGS, Config, coercion, unknown
 from proximo.config.coercion import Leaf, ScheduleText, coerce
 from proximo.config.custom import is_custom
 from proximo.config.schema import ALTERNATIVES
@@ -170,4 +170,4 @@ def _scaled(schedule: ScheduleText, initial: float) -> float | str:
 def plain(value: Any) -> Any:
     """The value of a setting in types that Optuna, CSV and YAML store: a number, a boolean or text."""
     value = coercion.plain(value)
-    return text_of(value) if isinstance(value, list) else value
+    return ",".join(map(str, value)) if isinstance(value, list) else value

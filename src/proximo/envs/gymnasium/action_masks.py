@@ -65,6 +65,9 @@ def _is_vector(env: Any) -> bool:
 def _method(env: Any) -> Callable[[], Any] | None:
     """The method ``action_masks`` of an environment or of one of its wrappers. For a vector environment, it
     returns all masks."""
+    if not _is_vector(env):  # not what a plain environment holds: only wrappers pass it on
+        method = env.get_wrapper_attr(METHOD) if env.has_wrapper_attr(METHOD) else None
+        return method if callable(method) else None
     for layer in layers(env):
         if callable(getattr(layer, METHOD, None)):
             return getattr(layer, METHOD)

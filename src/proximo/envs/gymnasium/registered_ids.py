@@ -55,7 +55,7 @@ def from_id(env_id: str, settings: dict[str, Any], preprocessing: Preprocessing)
     Raises ``EnvError`` if it cannot be made, and ``ConfigError`` if its constructor does not have one of the settings, or it cannot be
     preprocessed this way.
     """
-    base = BASES.get(env_id)
+    base = None if env_id in gym.registry else BASES.get(env_id)
     registered = gym.spec(base or env_id.rpartition(":")[2])
     code = str(registered.entry_point)
     is_atari = "ale_py" in code
@@ -97,7 +97,7 @@ def _without_velocities(make: Callable[..., Any], base: str, *num_envs: int, **r
     return gym.wrappers.TransformObservation(env, partial(hide, base), space)
 
 
-def _quietly(code: str, make: Callable[..., Any], *arguments: Any, **settings: Any) -> Any:
+def _quietly(code: str, make: Callable[..., Any], /, *arguments: Any, **settings: Any) -> Any:
     """Make an environment of ``code`` without the banner that ALE prints in each process, and without MuJoCo's
     warning that HalfCheetah's model uses ``settotalmass``. MuJoCo's other warnings become Python warnings."""
     if "ale_py" in code:

@@ -11,6 +11,7 @@ from jaxtyping import Array, PyTree
 
 from proximo.envs.libraries import Described, check_type, load, replace_params
 from proximo.envs.protocol import JaxEnvironment
+from proximo.errors import ConfigError
 from proximo.spaces import Box, Dict, Space, from_any
 
 NO_LIMIT = np.iinfo(np.int32).max
@@ -30,13 +31,15 @@ class CraftaxEnvironment(Described, JaxEnvironment):
     def __init__(self, name: str, settings: dict[str, Any]):
         env_id, settings, self.is_picture = f"craftax:{name}", dict(settings), "Pixels" in name
         self.env = load(env_id, ".craftax_env").make_craftax_env_from_name(name, auto_reset=False)
-        separate_map = not self.is_picture and settings.pop("separate_map", False)
+        separate_map = settings.pop("separate_map", False)
         check_type("separate_map", separate_map, False)
         self.default_params = replace_params(self.env.default_params, settings, env_id)
         space: Any = from_any(self.env.observation_space(self.default_params), "observation")
         self.map_shape = ()
         self.observation_space: Space = Box(space.shape, 0.0, 255.0, "uint8") if self.is_picture else space
         if separate_map:
+            if self.is_picture:
+                raise ConfigError(f"env_settings: {env_id} has no separate_map: its observations are images.")
             self.map_shape = importlib.import_module(type(self.env).__module__).get_map_obs_shape()
             inventory = Box((space.size - math.prod(self.map_shape),), space.low, space.high)
             self.observation_space = Dict({"inventory": inventory, "map": Box(self.map_shape, 0.0, 1.0)})
