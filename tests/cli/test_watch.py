@@ -99,25 +99,6 @@ def test_requested_levels_and_parameters_are_used(runs, capsys):
     assert other["episodes"][0]["length"] > 9 > min(e["length"] for e in usual["episodes"])
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (".", "No run '.': looked for one at that path"),
-        ("proximo:PocMemory", "`proximo watch proximo:PocMemory --agent random` shows it untrained"),
-        ("CartPol-v1 --agent random", "'CartPol-v1' is neither an environment nor a run in "),
-        ("r --fps 0", "fps = 0.0: expected a number that is more than 0, and 240 at most."),
-        ("r --out x.avi", "x.avi: expected a name that ends in .mp4 or .gif."),
-        ("r --out x.mp4 --gif", "is one file, but .gif was requested"),
-        ("r --stochastic --agent random", "--stochastic has no effect with --agent random"),
-    ],
-)
-def test_mistake_is_reported_in_one_sentence(runs, capsys, words, sentence):
-    assert main(["watch", *words.split(), "--runs-dir", str(runs)]) == 2
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1)
-    assert sentence in err
-
-
 def test_window_shows_every_frame_until_it_is_closed(runs, capsys, monkeypatch):
     shown = []
 

@@ -79,23 +79,19 @@ def test_the_steps_of_a_jax_episode_have_different_randomness_and_are_drawn():
 
 
 def test_an_environment_without_an_id_plays_the_levels():
-    agent = proximo.PPO(toys.RandomEnds(), levels="3:5", num_envs=2, num_steps=8, preset=False, verbose=0)
-    assert isinstance(agent.env, JaxLevels)
-    assert agent.env.levels == LevelRange(3, 5)
+    agent = proximo.PPO(toys.RandomEnds(), levels="3:5", num_envs=2, num_steps=8, hidden_sizes=8, preset=False, verbose=0)
+    assert (type(agent.env), agent.env.levels) == (JaxLevels, LevelRange(3, 5))
     for levels, played in (None, {3, 4}), ("7:9", {7, 8}):
         assert set(agent.evaluate(episodes=30, levels=levels).level) == played
 
 
-def test_the_functions_of_a_training_play_the_levels():
-    config = proximo.make_config("toys:RandomEnds", {"levels": "3:5", "num_envs": 32, "num_steps": 4}, preset=False)
-    init, collect, _ = proximo.make_functions(config, toys.RandomEnds())
+def test_the_functions_of_a_training_play_the_levels_in_place_of_those_of_the_environment():
+    env = with_levels(toys.RandomEnds(), "7:10")
+    assert (with_levels(env, "3:5").levels, type(with_levels(env, "3:5").env)) == (LevelRange(3, 5), toys.RandomEnds)
+    settings = {"levels": "3:5", "num_envs": 32, "num_steps": 4, "hidden_sizes": (8,), "num_minibatches": 1}
+    init, collect, _ = proximo.make_functions(proximo.make_config("toys:RandomEnds", settings, preset=False), env)
     _, rollout, _ = collect(init(jax.random.key(0)))
     assert len(np.unique(rollout.observation[0], axis=0)) == 2
-
-
-def test_other_levels_replace_those_of_an_environment():
-    env = with_levels(with_levels(toys.RandomEnds(), "3:5"), "7:9")
-    assert (env.levels, type(env.env)) == (LevelRange(7, 9), toys.RandomEnds)
 
 
 @pytest.mark.parametrize("text", ["5", "8:5", "5:5", "a:b", "-1:5", ":", "0:5\n", "0:" + 5000 * "9", "٠:٥"])
