@@ -354,8 +354,8 @@ class JaxKeyIgnored(toys.RandomEnds):
     def reset(self, key, params):
         return super().reset(jax.random.key(0), params)
 
-    def step(self, key, *arguments):
-        return super().step(jax.random.key(0), *arguments)
+    def step(self, key, state, action, params):
+        return super().step(jax.random.key(0), state, action, params)
 
 
 JaxNumpyNoise = after_reset(toys.RandomEnds, lambda self, state, o: (state, o + np.random.default_rng().random()))

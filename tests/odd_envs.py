@@ -22,8 +22,8 @@ NanReward = altered(toys.Broken, default_params={"observation": -1, "reward": 20
 class Unlucky(toys.RandomEnds):
     """A few of its rewards are NaN, at random."""
 
-    def step(self, key, *arguments):
-        state, observation, reward, *rest = super().step(key, *arguments)
+    def step(self, key, state, action, params):
+        state, observation, reward, *rest = super().step(key, state, action, params)
         unlucky = jax.random.uniform(jax.random.fold_in(key, 1)) > 0.9985
         return state, observation, jnp.where(unlucky, jnp.nan, reward), *rest
 

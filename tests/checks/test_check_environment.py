@@ -12,9 +12,9 @@ from proximo.settings import make_config
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
-    """Plays are of 100 steps instead of 300, and those of endless episodes of 200."""
+    """Plays are of 60 steps instead of 300, and those of endless episodes of 200."""
     monkeypatch.setattr(random_steps, "MAX_STEPS", 200)
-    monkeypatch.setattr(play.play, "__defaults__", (3, 100, 2.0, 0))
+    monkeypatch.setattr(play.play, "__defaults__", (3, 60, 2.0, 0))
 
 
 def made(name, **preprocessing):

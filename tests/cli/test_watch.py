@@ -1,7 +1,6 @@
 """``proximo watch``: a run by any of its names, an environment untrained, into a file or a window; bad input in one sentence."""
 
 import json
-import shutil
 from pathlib import Path
 
 import imageio_ffmpeg
@@ -9,7 +8,6 @@ import numpy as np
 import pytest
 
 import proximo
-from commands import train_words
 from proximo.cli import main
 from proximo.envs.tasks import PocMemory
 from proximo.rendering import window
@@ -19,16 +17,6 @@ from proximo.rendering import window
 def no_display(monkeypatch):
     for name in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    """A run, and a group of two seeds."""
-    folder = tmp_path_factory.mktemp("runs")
-    assert main(train_words(folder, "r", "proximo:PocMemory", total_steps=320)) == 0
-    for seed in (0, 1):
-        shutil.copytree(folder / "proximo-PocMemory" / "r", folder / "proximo-PocMemory" / "g" / f"seed-{seed}")
-    return folder
 
 
 def watched(capsys, runs, *words):

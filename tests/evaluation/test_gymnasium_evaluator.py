@@ -172,8 +172,11 @@ class Spoiled(gymnasium.Env):
 def test_only_episodes_with_nan_or_infinity_have_the_return_nan(value, mode, monkeypatch):
     for module in (stepper, vector_env_adapter):
         monkeypatch.setattr(module, "STRICT_STEPS", 1)
-    make, workers = gym_toys.altered(Spoiled, value=value), 0 if mode == "in process" else -1
-    env = from_vector(lambda n: gymnasium.vector.SyncVectorEnv([make] * n, autoreset_mode=mode), "toy", NONE)
-    result = played(from_factory(make, "toy", NONE) if mode == "in process" else env, 6, num_envs=2, num_workers=workers)
+    make = gym_toys.altered(Spoiled, value=value)
+    if mode == "in process":
+        env = from_factory(make, "toy", NONE)
+    else:
+        env = from_vector(lambda n: gymnasium.vector.SyncVectorEnv([make] * n, autoreset_mode=mode), "toy", NONE)
+    result = played(env, 6, num_envs=2, num_workers=0 if mode == "in process" else -1)
     assert sorted(result.episode_return[np.isfinite(result.episode_return)]) == [4.0] * 4
     assert np.isnan(result.episode_return).sum() == 2

@@ -31,8 +31,6 @@ DOCS = Path(__file__).parents[2] / "docs" / "tracking.md"
 class Kept(Tracker):
     """Keeps what it is given in the class, as a tracker elsewhere would."""
 
-    rows, closed = [], 0
-
     def __init__(self, run):
         self.run = run
 
@@ -51,8 +49,6 @@ class Broken(Kept):
 
 class NoBase:
     """All that a tracker needs."""
-
-    rows = []  # noqa: RUF012
 
     def __init__(self, run):
         pass

@@ -1,6 +1,7 @@
 """Ids of Gymnasium, ALE and EnvPool, and errors for missing libraries and unknown ids."""
 
 import dataclasses
+from unittest import mock
 
 import gymnasium as gym
 import numpy as np
@@ -27,7 +28,7 @@ def steps_itself(vector_env):
     return vector_env.description == "in their own vector environment"
 
 
-@pytest.mark.usefixtures("registry")
+@mock.patch.dict(gym.registry)
 def test_registered_ids_are_made_by_what_they_have():
     """A vector entry point may fail, for example if it lacks an argument of the single environment. Workers have not registered the id."""
     gym.register("FailingVector-v0", gym_toys.Countdown, vector_entry_point=lambda num_envs: 1 / 0, max_episode_steps=3)
