@@ -249,11 +249,13 @@ VectorShape = after_step(Vector, lambda self, o, r, *rest: (o, r[:, None], *rest
 """Its rewards have an extra axis."""
 
 
+def pushed(self, action):
+    self.place = self.place + np.float32(action)
+    return Walk.step(self, action)
+
+
 EarlyWithoutReward = altered(
-    after_step(EarlyInSilence, lambda self, o, r, *rest: (o, 0 * r, *rest)),
-    part=altered(
-        Walk, step=lambda self, action: setattr(self, "place", self.place + np.float32(action)) or Walk.step(self, action)
-    ),
+    after_step(EarlyInSilence, lambda self, o, r, *rest: (o, 0 * r, *rest)), part=altered(Walk, step=pushed)
 )
 """``EarlyInSilence`` without rewards, where actions move the place."""
 
@@ -321,9 +323,9 @@ JaxEndless = changed(toys.RandomEnds, terminated=jnp.zeros_like, truncated=jnp.z
 JaxMaskInInfo = changed(toys.RandomEnds, info=lambda info: {"action_mask": jnp.ones(2)})
 
 
-JaxLimit = after_step(toys.RandomEnds, lambda self, state, o, r, *_: (state, o, r, state["time"] >= 25, jnp.bool_(False), {}))
+JaxLimit = after_step(toys.RandomEnds, lambda self, s, o, r, *_: (s, o, r, s["time"] >= 25, jnp.bool_(0), {}))
 """Reports its time limit of 25 steps as a termination."""
-JaxPenalty = after_step(JaxLimit, lambda self, state, o, r, over, *rest: (state, o, r - 50.0 * over, over, *rest))
+JaxPenalty = after_step(JaxLimit, lambda self, s, o, r, over, *rest: (s, o, r - 50 * over, over, *rest))
 """Correct: always crashes at step 25, with a reward that no other step has."""
 
 

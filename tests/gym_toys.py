@@ -149,8 +149,9 @@ class Misbehaving(Countdown):
         return observation, reward, terminated, truncated, info
 
 
-LateNaN = altered(Misbehaving, __init__=lambda self, where="observation": Misbehaving.__init__(self, f"{where} nan", 1200))
-"""NaN in the observation (or reward) of step 1200: beyond the strict checks of the first thousand."""
+def LateNaN(where: str = "observation") -> Misbehaving:  # noqa: N802
+    """NaN in the observation (or reward) of step 1200: beyond the strict checks of the first thousand."""
+    return Misbehaving(f"{where} nan", 1200)
 
 
 class Lives(gym.Env):

@@ -75,7 +75,8 @@ class Mixed(toys.Counting):
         return state, observation, jnp.float32(1), *rest
 
 
-NoStep = type("NoStep", (), {name: vars(toys.Broken)[name] for name in ("observation_space", "action_space", "reset")})
+PARTS = "observation_space", "action_space", "reset"
+NoStep = type("NoStep", (), {name: vars(toys.Broken)[name] for name in PARTS})
 FiveValues = after_step(toys.RandomEnds, lambda self, *result: result[:5])
 """Its step returns no info."""
 WrongShape = after_reset(toys.RandomEnds, lambda self, state, o: (state, jnp.zeros(4)))

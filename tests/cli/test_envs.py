@@ -6,7 +6,7 @@ from proximo.cli import main
 from proximo.config import presets
 
 
-def test_json_is_one_object_with_every_id_and_the_list_shows_spaces_presets_and_the_form_of_custom_ids(capsys):
+def test_json_and_the_list_show_every_id_with_its_spaces_and_preset(capsys):
     assert main(["envs", "--json"]) == 0
     out, err = capsys.readouterr()
     assert (out.count("\n"), err) == (1, "")

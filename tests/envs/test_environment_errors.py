@@ -193,10 +193,11 @@ def test_id_of_an_installed_package_is_found_without_its_import(tmp_path, monkey
     sys.modules.pop("robot_yard", None)
 
 
+BROKEN = [("import nowhere", "ModuleNotFound"), ("raise ValueError", "ValueError"), ("def f(:", "SyntaxError")]
+
+
 @pytest.mark.parametrize("find", ["module:Grid", "module:Grid-v0"])
-@pytest.mark.parametrize(
-    ("code", "error"), [("import nowhere", "ModuleNotFound"), ("raise ValueError", "ValueError"), ("def f(:", "SyntaxError")]
-)
+@pytest.mark.parametrize(("code", "error"), BROKEN)
 def test_error_in_a_package_raises_one_sentence(tmp_path, monkeypatch, code, error, find):
     """And not that the package does not exist: of ids of Gymnasium's registry, too, which it may register."""
     (tmp_path / "broken_package").mkdir()

@@ -133,8 +133,8 @@ def test_the_interquartile_mean_is_scipy_s_and_ignores_outliers():
 @pytest.mark.parametrize("episodes", [200, 3000])  # drawn in one piece, and in several
 def test_the_interval_is_the_percentile_bootstrap_of_the_mean(episodes):
     x = np.random.default_rng(1).exponential(size=episodes)
-    reference = stats.bootstrap((x,), np.mean, n_resamples=2999, method="percentile", rng=np.random.default_rng(2))
-    low, high = reference.confidence_interval
+    drawn = {"n_resamples": 2999, "method": "percentile", "rng": np.random.default_rng(2)}
+    low, high = stats.bootstrap((x,), np.mean, **drawn).confidence_interval
     ours = bootstrap_interval(x)
     assert ours == pytest.approx([low, high], abs=0.1 * (high - low))
     assert bootstrap_interval(x) == ours

@@ -87,7 +87,7 @@ def test_streams_and_seeds_play_different_episodes():
     runs = [played(env, 6, *place, num_workers=0) for place in places]
     assert len({run.episode_return.tobytes() for run in runs}) == 3
     evaluator, policy = evaluator_of(env, 6, num_workers=0)
-    sampled, greedy = (evaluator(policy, 0, EVALUATION_STREAM, deterministic) for deterministic in (False, True))
+    sampled, greedy = (evaluator(policy, 0, EVALUATION_STREAM, is_greedy) for is_greedy in (False, True))
     evaluator.close()
     np.testing.assert_array_equal(greedy.episode_return, runs[1].episode_return)  # also after other episodes
     assert greedy.seed == sampled.seed == runs[1].seed
@@ -150,14 +150,15 @@ def test_episodes_that_cannot_be_played_are_a_warning():
 
 
 class Spoiled(gymnasium.Env):
-    """Every second episode of an environment returns NaN or infinity in an observation, with another entry that is fine."""
+    """Every second episode returns NaN or infinity in an observation, with another entry that is fine."""
 
     observation_space = gymnasium.spaces.Dict(a=gymnasium.spaces.Discrete(3), b=gymnasium.spaces.Box(-1, 1, (2, 2)))
     action_space = gymnasium.spaces.Discrete(2)
     value, now, episode = np.nan, 0, -1
 
     def seen(self):
-        return {"a": 1, "b": np.array([[0, 0], [self.value if self.episode % 2 and self.now == 2 else 0, 0]], np.float32)}
+        wrong = self.value if self.episode % 2 and self.now == 2 else 0
+        return {"a": 1, "b": np.array([[0, 0], [wrong, 0]], np.float32)}
 
     def reset(self, *, seed=None, options=None):
         self.now, self.episode = 0, self.episode + 1

@@ -160,7 +160,7 @@ def wrongly_called(name):
     return made(**WRONG[name])
 
 
-def memory_of(name):
+def memory(name):
     return wrongly_called(name).init_memory()
 
 
@@ -168,7 +168,7 @@ def after_a_step():
     return wrongly_called("observing").predict(np.zeros(2), None, True)[1]
 
 
-THREE = {"observation": np.zeros((3, 2))}
+THREE, ODD = {"observation": np.zeros((3, 2))}, {"x": np.ones(2)}
 
 
 @pytest.mark.parametrize(
@@ -180,14 +180,14 @@ THREE = {"observation": np.zeros((3, 2))}
         ("plain", {"key": jax.random.key(0)}, "key = .* with deterministic = True: pass a key to sample, and only then"),
         ("gru", {}, r"memory was not given, but this policy has a memory: pass memory=policy\.init_memory\(N\)"),
         ("kept", {"episode_start": True}, "memory was not given"),
-        ("gru", {"memory": lambda: memory_of("lstm")}, r"is not of this policy for 1 environments: expected policy\.i"),
-        ("gru", {"memory": lambda: memory_of("gru"), **THREE}, "memory is not of this policy for 3 environments"),
+        ("gru", {"memory": lambda: memory("lstm")}, r"is not of this policy for 1 environments: expected policy\.i"),
+        ("gru", {"memory": lambda: memory("gru"), **THREE}, "memory is not of this policy for 3 environments"),
         ("gru", {"memory": lambda: wrongly_called("gru").actor_critic.init_memory(1)}, "memory is not of this policy"),
         ("observing", {"memory": after_a_step}, r"reward was not given, but this policy observes it \(observe_reward\)"),
         ("observing", {"memory": after_a_step, "reward": "much"}, r"^reward = 'much': expected a finite number\.$"),
         ("masked", {"action_mask": np.ones(5)}, r"^action_mask = .*: expected 3 numbers, which are 0 for forbidden choices\."),
         ("masked", {}, "action_mask was not given, but this policy was trained with action masks: pass action_mask"),
-        ("masked", {"observation": {"x": [1, 1]}, "action_mask": [1, 1, 1]}, "is a dict of x: expected a dict of observation"),
+        ("masked", {"observation": ODD, "action_mask": [1, 1, 1]}, "is a dict of x: expected a dict of observation"),
         ("plain", {"action_mask": [1, 1]}, "action_mask was given, but this policy was trained without action masks"),
     ],
 )

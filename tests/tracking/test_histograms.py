@@ -15,6 +15,7 @@ from proximo.tracking.run_trackers import read_rows
 from proximo.training import loop
 from proximo.training.backends import JaxBackend
 
+IN_PROCESS = {"num_workers": 0, "learner_lag": 1}
 LONG = {"total_steps": 60 * BATCH, "eval_episodes": 0}
 NAMES = {"histograms/returns", "histograms/advantages", "histograms/ratios", "histograms/actions", "histograms/observations"}
 OF_EPISODES = {"histograms/episode_returns", "histograms/episode_lengths"}
@@ -62,15 +63,15 @@ def members(run_dir):
     return sorted(run_dir.glob("seed-*")) or [run_dir]
 
 
-@pytest.mark.parametrize("settings", [{"seeds": 2}, {"env": "gym_toys:Walk", "num_workers": 0, "learner_lag": 1}])
+@pytest.mark.parametrize("settings", [{"seeds": 2}, {"env": "gym_toys:Walk", **IN_PROCESS}])
 def test_at_most_fifty_are_recorded_and_change_no_bit_of_a_training(settings, tmp_path):
     settings = {**LONG, **settings}
-    without_any = members(trained(tmp_path, "without", **settings))
-    for without, run_dir in zip(without_any, members(trained(tmp_path, "with", histograms="true", **settings)), strict=True):
+    runs = trained(tmp_path, "without", **settings), trained(tmp_path, "with", histograms="true", **settings)
+    for without, run_dir in zip(*map(members, runs), strict=True):
         assert final_state(run_dir) == final_state(without)
         assert rows(run_dir) == rows(without)
         made = read_rows(run_dir / "histograms.jsonl")
-        assert [row["step"] for row in made] == [2 * BATCH * (i + 1) for i in range(30)], "at every second update"
+        assert [row["step"] for row in made] == [2 * BATCH * (i + 1) for i in range(30)]
         assert all(set(row) - {"step"} - OF_EPISODES == NAMES for row in made)
         assert sum(set(row) >= OF_EPISODES for row in made) > 15
         last = {name: Histogram.from_json(value) for name, value in made[-1].items() if name != "step"}

@@ -213,7 +213,8 @@ def test_slow_tracker_delays_neither_rows_nor_checkpoints_and_receives_everythin
 
 def test_trackers_that_never_return_are_abandoned_together(tmp_path, monkeypatch):
     told, never = [], threading.Event()
-    monkeypatch.setattr(here, "Stuck", type("Stuck", (Kept,), {"__init__": lambda self, run: never.wait(60)}), raising=False)
+    stuck = type("Stuck", (Kept,), {"__init__": lambda self, run: never.wait(60)})
+    monkeypatch.setattr(here, "Stuck", stuck, raising=False)
     seeds = [opened(tmp_path, "test_run_trackers:Stuck", told) for _ in range(3)]
     for trackers in seeds:
         trackers.patience = 0.4

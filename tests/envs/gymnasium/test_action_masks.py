@@ -68,11 +68,14 @@ def test_environment_without_a_mask_has_none():
     vector.close()
 
 
-OnlyAtReset = gym_toys.altered(gym_toys.InfoMask, step=lambda self, action: (*gym_toys.InfoMask.step(self, self.allowed)[:4], {}))
-OnlyInSteps = gym_toys.altered(
-    gym_toys.Countdown,
-    step=lambda self, action: (*gym_toys.Countdown.step(self, action)[:4], {"action_mask": np.ones(2, np.int8)}),
-)
+class OnlyAtReset(gym_toys.InfoMask):
+    def step(self, action):
+        return *super().step(self.allowed)[:4], {}
+
+
+class OnlyInSteps(gym_toys.Countdown):
+    def step(self, action):
+        return *super().step(action)[:4], {"action_mask": np.ones(2, np.int8)}
 
 
 class InLists(gym.vector.SyncVectorEnv):

@@ -37,8 +37,8 @@ def episode_lengths(env, num_envs=2):
 
 
 def test_single_environments_are_made_from_an_object_which_is_copied_as_it_is_and_not_touched():
-    limited, partial = gym.wrappers.TimeLimit(gym_toys.Countdown(9), 5), functools.partial(gym_toys.Countdown, 5)
-    for given in (ONE, limited, partial, lambda: gym_toys.Countdown(5)):
+    limited = gym.wrappers.TimeLimit(gym_toys.Countdown(9), 5)
+    for given in (ONE, limited, functools.partial(gym_toys.Countdown, 5), lambda: gym_toys.Countdown(5)):
         assert episode_lengths(from_object(given, {})[1]) == [5, 5]
     given = gym_toys.Countdown(5)
     env_id, env = from_object(gym.wrappers.TransformReward(given, abs), {}, Preprocessing(action_repeat=2))

@@ -48,7 +48,7 @@ def test_a_vector_entry_point_is_used_unless_options_forbid_it_or_its_spaces_dif
     assert (env.observation_space.shape, env.action_space) == ((4,), Discrete(2))
     assert steps_itself(played(env)[1])
     assert not steps_itself(played(env, num_workers=0, single_environments=True, stagger_steps=5)[1])
-    env = make_env("ALE/Pong-v5")  # the vector environment of ALE preprocesses frames, so it is another environment
+    env = make_env("ALE/Pong-v5")  # its vector environment preprocesses frames: it is another one
     assert env.observation_space.shape == (210, 160, 3)
     assert env.make_vector is None
     assert make_env("ALE/Pong-v5", {"obs_type": "ram"}).observation_space.shape == (128,)

@@ -136,8 +136,8 @@ FAULTS = {
     "raise": (EnvironmentFault, r"toy.step of environment \d \(seed \d+.*ZeroDivisionError: the pole has fallen off"),
     "constructor": (OSError, "no simulator on port 4242"),
     "die": (EnvironmentFault, r"ended with exit code 3, and workers were restarted 2 times already.*max_restarts"),
-    once_only: (EnvironmentFault, r"ended with exit code 3, and its .* could not be made again \(FileExistsError"),
-    ends_in_reset: (EnvironmentFault, r"0 … 0 of toy ended with exit code 5, as 3 workers in succession: training stops"),
+    once_only: (EnvironmentFault, r"exit code 3, and its .* could not be made again \(FileExistsError"),
+    ends_in_reset: (EnvironmentFault, r"ended with exit code 5, as 3 workers in succession: training stops"),
 }
 
 
