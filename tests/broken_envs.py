@@ -1,5 +1,6 @@
 """Gymnasium, vector and JAX environments with one fault each, and the correct ones that they derive from."""
 
+import functools
 import os
 import signal
 import time
@@ -33,7 +34,7 @@ class Walk(gym.Env):
         return self.place.copy(), float(action), bool(draw < 0.05), bool(0.05 <= draw < 0.1), {}
 
 
-def after(base, name, change):
+def after(name, base, change):
     """A subclass whose method ``name`` passes its result through ``change(self, *result)``."""
 
     def method(self, *arguments, **kwargs):  # Gymnasium looks for this name
@@ -43,12 +44,7 @@ def after(base, name, change):
     return made
 
 
-def after_step(base, change):
-    return after(base, "step", change)
-
-
-def after_reset(base, change):
-    return after(base, "reset", change)
+after_step, after_reset = functools.partial(after, "step"), functools.partial(after, "reset")
 
 
 def changed(base=Walk, **parts):
@@ -118,35 +114,27 @@ Crashes = altered(Hangs, fail=lambda self: os.kill(os.getpid(), signal.SIGSEGV))
 HangsBefore = altered(Hangs, __init__=lambda self: print("printed by the environment", flush=True) or self.fail())
 
 
-class SeedIgnored(Walk):
-    """Draws from a generator without a seed."""
-
-    def reset(self, *, seed=None, options=None):
-        return super().reset(seed=np.random.SeedSequence().entropy % 2**31 if seed is not None else None)
+def seeded_by(draw):
+    """A ``Walk`` whose resets use ``draw(seed)`` as their seed."""
+    return altered(Walk, reset=lambda self, *, seed=None, options=None: Walk.reset(self, seed=draw(seed)))
 
 
-class Fixed(Walk):
-    """Every episode is the same."""
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=5)
-        return super().reset()
+SeedIgnored = seeded_by(lambda seed: None if seed is None else np.random.SeedSequence().entropy % 2**31)
+Fixed = seeded_by(lambda seed: 5)
 
 
 class Shared(Walk):
     """All instances share their position."""
 
-    places = np.zeros(2, np.float32)
+    places = {}  # noqa: RUF012
 
-    def reset(self, *, seed=None, options=None):
-        observation, info = super().reset(seed=seed)
-        Shared.places = observation
-        return observation, info
+    @property
+    def place(self):
+        return self.places["place"]
 
-    def step(self, action):
-        _, *rest = super().step(action)
-        Shared.places = Shared.places + self.np_random.normal(0, 0.1, 2).astype(np.float32)
-        return Shared.places.copy(), *rest
+    @place.setter
+    def place(self, value):
+        self.places["place"] = value
 
 
 LimitAsTermination = after_step(Walk, lambda self, o, r, *_: (o, r, self.time >= 25, False, {}))
@@ -183,16 +171,14 @@ NothingAllowed = altered(Masked, mask=lambda self, is_over=False: np.zeros(2, np
 MaskTooLong = altered(Masked, entries=3)
 
 
-class Reused(Walk):
-    """Returns the same array for all observations."""
+def reused(self, observation, *rest):
+    self.buffer = getattr(self, "buffer", observation)
+    self.buffer[:] = observation
+    return self.buffer, *rest
 
-    def reset(self, *, seed=None, options=None):
-        self.buffer, info = super().reset(seed=seed)
-        return self.buffer, info
 
-    def step(self, action):
-        self.buffer[:], *rest = super().step(action)
-        return self.buffer, *rest
+Reused = after_reset(after_step(Walk, reused), reused)
+"""Returns the same array for all observations."""
 
 
 def factory():
@@ -263,14 +249,15 @@ VectorShape = after_step(Vector, lambda self, o, r, *rest: (o, r[:, None], *rest
 """Its rewards have an extra axis."""
 
 
-class EarlyWithoutReward(EarlyInSilence):
-    """``EarlyInSilence`` without rewards, where actions move the place."""
+def pushed(self, action):
+    self.place = self.place + np.float32(action)
+    return Walk.step(self, action)
 
-    def step(self, actions):
-        for env, action in zip(self.envs, actions, strict=True):
-            env.place = env.place + np.float32(action)
-        observation, reward, *rest = super().step(actions)
-        return observation, 0 * reward, *rest
+
+EarlyWithoutReward = altered(
+    after_step(EarlyInSilence, lambda self, o, r, *rest: (o, 0 * r, *rest)), part=altered(Walk, step=pushed)
+)
+"""``EarlyInSilence`` without rewards, where actions move the place."""
 
 
 def final_again(self, observation, reward, terminated, truncated, info):
@@ -309,13 +296,13 @@ ResetsAll = altered(Disabled, reset=lambda self, *, seed=None, options=None: Vec
 
 
 class VectorRaisesLate(Vector):
-    """Never ends, and raises after the steps that the first checks play."""
+    """Never ends, and raises after 150 steps."""
 
     steps = 0
 
     def row(self, i, action):
         self.steps += 1
-        if self.steps > 350 * self.num_envs:
+        if self.steps > 150 * self.num_envs:
             raise RuntimeError("too late")
         return np.zeros(2, np.float32), 0.0, False, False
 
@@ -336,18 +323,9 @@ JaxEndless = changed(toys.RandomEnds, terminated=jnp.zeros_like, truncated=jnp.z
 JaxMaskInInfo = changed(toys.RandomEnds, info=lambda info: {"action_mask": jnp.ones(2)})
 
 
-class JaxLimit(toys.RandomEnds):
-    """Reports its time limit of 25 steps as a termination."""
-
-    penalty = 0.0
-
-    def step(self, key, state, action, params):
-        state, _, reward, *_, info = super().step(key, state, action, params)
-        is_over = state["time"] >= 25
-        return state, jax.random.normal(key, (3,)), reward - self.penalty * is_over, is_over, jnp.bool_(False), info
-
-
-JaxPenalty = altered(JaxLimit, penalty=50.0)
+JaxLimit = after_step(toys.RandomEnds, lambda self, s, o, r, *_: (s, o, r, s["time"] >= 25, jnp.bool_(0), {}))
+"""Reports its time limit of 25 steps as a termination."""
+JaxPenalty = after_step(JaxLimit, lambda self, s, o, r, over, *rest: (s, o, r - 50 * over, over, *rest))
 """Correct: always crashes at step 25, with a reward that no other step has."""
 
 
@@ -389,12 +367,11 @@ JaxNumpyNoise = after_reset(toys.RandomEnds, lambda self, state, o: (state, o + 
 class JaxKeeps(toys.RandomEnds):
     """Counts in ``self``."""
 
-    def __init__(self):
-        self.count = 0
+    count = 0
 
-    def step(self, key, state, action, params):
+    def step(self, *arguments):
         self.count += 1
-        return super().step(key, state, action, params)
+        return super().step(*arguments)
 
 
 class JaxMaskedToTheEnd(toys.RandomEnds):
@@ -427,13 +404,8 @@ JaxNothingAllowed = after_step(
 )
 
 
-class Stranger:
+class Stranger(gym_toys.Unbased):
     """Has no base class, and its ``reset`` does not accept a seed."""
 
-    observation_space, action_space = gym.spaces.Box(-1.0, 1.0, (2,)), gym.spaces.Discrete(2)
-
     def reset(self):
-        return np.zeros(2, np.float32), {}
-
-    def step(self, action):
-        return np.zeros(2, np.float32), 0.0, False, False, {}
+        return super().reset()

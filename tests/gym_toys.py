@@ -149,11 +149,9 @@ class Misbehaving(Countdown):
         return observation, reward, terminated, truncated, info
 
 
-class LateNaN(Misbehaving):
+def LateNaN(where: str = "observation") -> Misbehaving:  # noqa: N802
     """NaN in the observation (or reward) of step 1200: beyond the strict checks of the first thousand."""
-
-    def __init__(self, where: str = "observation"):
-        super().__init__(f"{where} nan", 1200)
+    return Misbehaving(f"{where} nan", 1200)
 
 
 class Lives(gym.Env):
@@ -255,8 +253,8 @@ class InfoMaskParts(InfoMask):
         return super().step(action[0])
 
 
-class ByMethod:
-    """Moves the mask from ``info`` to a method, as sb3-contrib expects it."""
+class MethodMask(InfoMask):
+    """``InfoMask`` whose mask is returned by a method, as sb3-contrib expects it."""
 
     def action_masks(self):
         return np.hstack(self.given["action_mask"]).astype(bool)
@@ -270,11 +268,7 @@ class ByMethod:
         return *result, {}
 
 
-class MethodMask(ByMethod, InfoMask):
-    """``InfoMask`` whose mask is returned by a method."""
-
-
-class MethodMaskParts(ByMethod, InfoMaskParts):
+class MethodMaskParts(MethodMask, InfoMaskParts):
     """``InfoMaskParts`` whose masks are returned by a method."""
 
 

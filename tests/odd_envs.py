@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from broken_envs import after_reset, after_step
-from proximo.spaces import Box, Discrete
 
 import toys
 from gym_toys import altered
@@ -24,9 +23,9 @@ class Unlucky(toys.RandomEnds):
     """A few of its rewards are NaN, at random."""
 
     def step(self, key, state, action, params):
-        result = super().step(key, state, action, params)
+        state, observation, reward, *rest = super().step(key, state, action, params)
         unlucky = jax.random.uniform(jax.random.fold_in(key, 1)) > 0.9985
-        return (*result[:2], jnp.where(unlucky, jnp.nan, result[2]), *result[3:])
+        return state, observation, jnp.where(unlucky, jnp.nan, reward), *rest
 
 
 class Braked(toys.RandomEnds):
@@ -71,16 +70,13 @@ class Mixed(toys.Counting):
         length = jnp.where(jax.random.bernoulli(key), 40, 1)
         return (jnp.int32(0), length), self._observe(0, length)
 
-    def step(self, key, state, action, params):
-        result = super().step(key, state, action, params)
-        return (*result[:2], jnp.float32(1), *result[3:])
+    def step(self, *arguments):
+        state, observation, _, *rest = super().step(*arguments)
+        return state, observation, jnp.float32(1), *rest
 
 
-NoStep = type(
-    "NoStep",
-    (),
-    {"observation_space": Box((2,)), "action_space": Discrete(2), "reset": lambda self, key, params: (0, jnp.zeros(2))},
-)
+PARTS = "observation_space", "action_space", "reset"
+NoStep = type("NoStep", (), {name: vars(toys.Broken)[name] for name in PARTS})
 FiveValues = after_step(toys.RandomEnds, lambda self, *result: result[:5])
 """Its step returns no info."""
 WrongShape = after_reset(toys.RandomEnds, lambda self, state, o: (state, jnp.zeros(4)))

@@ -17,21 +17,8 @@ from proximo.tracking.reporter import Reporter
 LARGE = {"normalize_observation": False, "normalize_reward": False}
 
 
-class StoppedError(Exception):
-    """Ends the training."""
-
-
-class Stops(Reporter):
-    """Collects warnings, and stops before the first update."""
-
-    def __init__(self):
-        self.warnings = []
-
-    def warned(self, message):
-        self.warnings.append(message)
-
-    def started(self, config, run_dirs, summary):
-        raise StoppedError
+def checked(env_id):
+    return quick_check(make_env(env_id), env_id)
 
 
 @pytest.mark.parametrize(
@@ -43,16 +30,13 @@ class Stops(Reporter):
 )
 def test_fault_raises_one_sentence(env_id, sentence):
     with pytest.raises(EnvError, match=f".*{sentence}") as raised:
-        quick_check(make_env(env_id), env_id)
+        checked(env_id)
     assert "\n" not in str(raised.value)
 
 
-def test_fault_after_the_first_steps_is_left_to_the_training():
-    assert len(quick_check(make_env("odd_envs:NanReward"), "odd_envs:NanReward")[1].reward) == 8
-
-
-def test_jax_episodes_that_end_begin_again():
-    _, seen = quick_check(make_env("broken_envs:JaxLarge"), "broken_envs:JaxLarge")
+def test_fault_after_the_first_steps_is_left_to_the_training_and_episodes_that_end_begin_again():
+    assert len(checked("odd_envs:NanReward")[1].reward) == 8
+    _, seen = checked("broken_envs:JaxLarge")
     assert seen.reward[:6, 0].tolist() == [1e5, 2e5, 3e5] * 2
     assert seen.observation[0].max() == 2e6  # the third observation is final
 
@@ -60,11 +44,12 @@ def test_jax_episodes_that_end_begin_again():
 @pytest.mark.parametrize("env_id", ["broken_envs:Large", "broken_envs:JaxLarge"])
 def test_scales_are_warnings_of_a_training_and_of_an_agent(env_id, tmp_path, monkeypatch):
     monkeypatch.setattr(before_training, "SECONDS", 60.0)  # the same number of steps for both, also on a slow machine
-    reporter = Stops()
-    with pytest.raises(StoppedError):
+    reporter, warnings = Reporter(), []
+    reporter.warned, reporter.started = warnings.append, lambda *_: 1 / 0  # before the first update
+    with pytest.raises(ZeroDivisionError):
         proximo.train(env_id, reporter=reporter, runs_dir=str(tmp_path), **LARGE)
-    assert reporter.warnings == proximo.PPO(env_id, **LARGE).warnings
-    assert [message.split(" of random")[0] for message in reporter.warnings] == ["Observations", "Rewards"]
+    assert warnings == proximo.PPO(env_id, **LARGE).warnings
+    assert [message.split(" of random")[0] for message in warnings] == ["Observations", "Rewards"]
 
 
 @pytest.mark.parametrize(
@@ -87,12 +72,9 @@ def test_environment_plays_unless_it_trains_as_in_its_preset(settings, plays, mo
     assert len(opened) == plays
 
 
-def test_scale_of_an_evaluation_environment_is_no_warning():
+def test_an_ignored_seed_is_a_warning_and_the_scale_of_an_evaluation_environment_none():
     assert proximo.PPO("toys:RandomEnds", eval_env="broken_envs:JaxLarge", **LARGE).warnings == []
-
-
-def test_ignored_seed_is_a_warning():
-    [sentence] = quick_check(make_env("broken_envs:SeedIgnored"), "broken_envs:SeedIgnored")[0]
+    [sentence] = checked("broken_envs:SeedIgnored")[0]
     assert sentence.startswith("broken_envs:SeedIgnored gives different steps for the same seed and actions")
 
 

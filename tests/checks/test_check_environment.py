@@ -5,21 +5,26 @@ import re
 
 import pytest
 
-from proximo.checks import check_environment, check_names, random_steps, verdict
+from proximo.checks import check_environment, check_names, play, random_steps, verdict
 from proximo.envs import Preprocessing, make_env
 from proximo.settings import make_config
 
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
-    """Endless episodes are played shortly."""
-    monkeypatch.setattr(random_steps, "MAX_STEPS", 400)
+    """Plays are of 60 steps instead of 300, and those of endless episodes of 200."""
+    monkeypatch.setattr(random_steps, "MAX_STEPS", 200)
+    monkeypatch.setattr(play.play, "__defaults__", (3, 60, 2.0, 0))
+
+
+def made(name, **preprocessing):
+    env_id = name if ":" in name or "-v" in name else f"broken_envs:{name}"
+    return make_env(env_id, {}, Preprocessing(**preprocessing))
 
 
 def findings(name, **preprocessing):
-    env_id = name if ":" in name or "-v" in name else f"broken_envs:{name}"
-    config = make_config(env_id, {"num_envs": 4, "normalize_observation": False, "normalize_reward": False}, preset=False)
-    return list(check_environment(make_env(env_id, {}, Preprocessing(**preprocessing)), config))
+    settings = {"num_envs": 4, "normalize_observation": False, "normalize_reward": False, **preprocessing}
+    return list(check_environment(made(name, **preprocessing), make_config(name, settings, preset=False)))
 
 
 # Gymnasium's own checker warns from 1.4 on of observations that share an array.
@@ -39,7 +44,7 @@ def test_sound_environment_has_only_ok_findings(name):
     assert [f for f in found if f.level != "ok"] == []
     assert "no problem was found" in verdict(name, found)
     names = [f.check for f in found]
-    expected = check_names(make_env(name if ":" in name or "-v" in name else f"broken_envs:{name}"))
+    expected = check_names(made(name))
     assert names == [name for name in expected if name in names]
     assert set(expected) - set(names) <= {"Gymnasium"}
 
@@ -98,28 +103,22 @@ def test_fault_is_reported_once_with_its_fix(level, name):
     assert level == "error" or all(f.level != "error" for f in found)
 
 
-@pytest.mark.parametrize(("name", "prefix"), [("Large", ""), ("JaxLarge", ""), ("VectorLarge", "vectorized ")])
-def test_large_observations_and_rewards_are_warnings(name, prefix):
-    scale = {f.check: f.message for f in findings(name) if f.check.endswith(" scale") and f.level == "warning"}
-    assert set(scale) == {f"{prefix}observation scale", f"{prefix}reward scale"}
-    assert "set normalize_reward = true (--normalize-reward)" in scale[f"{prefix}reward scale"]
+LARGE = {"observation scale": "range", "reward scale": r"set normalize_reward = true \(--normalize-reward\)"}
+SEVERAL = {
+    "Large": LARGE,
+    "JaxLarge": LARGE,
+    "VectorLarge": {f"vectorized {check}": sentence for check, sentence in LARGE.items()},
+    "SeedIgnored": {"Gymnasium": r"checker fails: .*Training with proximo requires only the other checks"},
+    "OutOfRange": {"Gymnasium": r"checker warns: .*`step\(\)` method is not within the observation space"},
+}
 
 
-@pytest.mark.parametrize(
-    ("name", "sentence"),
-    [
-        ("SeedIgnored", r"Gymnasium's checker fails: .*Training with proximo requires only the other checks"),
-        (
-            "OutOfRange",
-            r"Gymnasium's checker warns: The obs returned by the `step\(\)` method is not within the observation space",
-        ),
-    ],
-)
-def test_gymnasiums_checker_is_reported(name, sentence):
-    assert re.search(sentence, next(f.message for f in findings(name) if f.check == "Gymnasium"))
+@pytest.mark.parametrize("name", SEVERAL)
+def test_scales_and_what_gymnasiums_checker_finds_are_warnings(name):
+    found = {f.check: f.message for f in findings(name) if f.level == "warning"}
+    assert all(re.search(sentence, found[check]) for check, sentence in SEVERAL[name].items())
 
 
-def test_max_episode_steps_replaces_the_warning_about_endless_episodes():
-    assert all(f.level == "ok" for f in findings("Endless", max_episode_steps=50))
-    config = make_config("endless", {"max_episode_steps": 50}, preset=False)
-    assert all(f.level == "ok" for f in check_environment(make_env("broken_envs:JaxEndless"), config))
+@pytest.mark.parametrize("name", ["Endless", "JaxEndless"])
+def test_max_episode_steps_replaces_the_warning_about_endless_episodes(name):
+    assert all(f.level == "ok" for f in findings(name, max_episode_steps=50))

@@ -74,54 +74,43 @@ def ranging(*shape, low=0.0, high=1.0, dtype="float32"):
     return values
 
 
-def scale_warnings(space, observations, rewards, settings):
-    config = make_config("toys:RandomEnds", {"normalize_observation": False, "normalize_reward": False, **settings})
-    return [
-        finding.message for finding in check_scale(space, observations, np.asarray(rewards), config) if finding.level == "warning"
-    ]
-
-
 NORMALIZE = "set normalize_observation = true (--normalize-observation)."
 INTEGERS = (Box((3,), 0, 1000, "int64"), [ranging(3, high=900, dtype="int64")])
 
 
+WIDE = [ranging(2), ranging(2, high=777.0), ranging(2, low=-999.0)]
+THREE = Dict((("a", LEVELS), ("b", LEVELS), ("c", LEVELS)))
+OBSERVATIONS = [
+    (Box((2,)), [ranging(2, low=-3e6, high=2.0)], {}, f"in the range -3e+06 … 2: {NORMALIZE} Networks learn slowly"),
+    (THREE, WIDE, {}, f"in the range ['b'] 0 … 777, ['c'] -999 … 1: {NORMALIZE}"),
+    (*INTEGERS, {"normalize_observation": True}, "declare Box(3,) int64 as float32, which normalize_observation normalizes."),
+    (Box((40, 40, 1)), [ranging(40, 40, 1, high=255.0)], {}, "return images as uint8 in 0 … 255, which the policy scales"),
+    (Box((2,)), [ranging(2, low=-100.0, high=100.0)], {}, None),
+    (LEVELS, [ranging(2, high=990.0)], {"normalize_observation": True}, None),
+    (Box((128,), 0, 255, "uint8"), [ranging(128, high=255, dtype="uint8")], {}, None),
+    (Dict(((ACTION_MASK, Box((2,))), ("place", Box((2,))))), [ranging(2, high=255.0), ranging(2)], {}, None),
+    (Box((84, 84, 3)), [ranging(84, 84, 3, high=255.0)], {}, None),  # ``hints`` warns of it
+]
+REWARDS = [
+    ([[0.0, 1e5], [2.0, 3.0]], {}, r"in the range 0 … 1e\+05: set normalize_reward = true \(--normalize-reward\). .* larger than about 100"),
+    ([0.0, 1e-5, -2e-4], {}, "in the range -0.0002 … 1e-05: .* that are all smaller than 0.001"),
+    ([-100.0, 100.0, 1e-9], {}, None),  # a crash and a goal
+    ([1e5], {"normalize_reward": True}, None),
+    ([1e5], {"clip_reward": "sign"}, None),
+    ([1e5], {"reward_scale": 1e-4}, None),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("space", "observations", "settings", "message"),
+    ("space", "observations", "rewards", "settings", "message"),
     [
-        (Box((2,)), [ranging(2, low=-3e6, high=2.0)], {}, f"in the range -3e+06 … 2: {NORMALIZE} Networks learn slowly"),
-        (
-            Dict((("a", LEVELS), ("b", LEVELS), ("c", LEVELS))),
-            [ranging(2), ranging(2, high=777.0), ranging(2, low=-999.0)],
-            {},
-            f"in the range ['b'] 0 … 777, ['c'] -999 … 1: {NORMALIZE}",
-        ),
-        (*INTEGERS, {"normalize_observation": True}, "declare Box(3,) int64 as float32, which normalize_observation normalizes."),
-        (Box((40, 40, 1)), [ranging(40, 40, 1, high=255.0)], {}, "return images as uint8 in 0 … 255, which the policy scales"),
-        (Box((2,)), [ranging(2, low=-100.0, high=100.0)], {}, None),
-        (LEVELS, [ranging(2, high=990.0)], {"normalize_observation": True}, None),
-        (Box((128,), 0, 255, "uint8"), [ranging(128, high=255, dtype="uint8")], {}, None),
-        (Dict(((ACTION_MASK, Box((2,))), ("place", Box((2,))))), [ranging(2, high=255.0), ranging(2)], {}, None),
-        (Box((84, 84, 3)), [ranging(84, 84, 3, high=255.0)], {}, None),  # ``hints`` warns of it
+        *((space, seen, [0.0, -16.3], how, text and re.escape(text)) for space, seen, how, text in OBSERVATIONS),
+        *((Box((2,)), [ranging(2)], *row) for row in REWARDS),
     ],
 )
-def test_large_observations_are_a_warning_unless_they_are_scaled(space, observations, settings, message):
-    found = scale_warnings(space, observations, [0.0, -16.3], settings)
-    assert len(found) == (message is not None)
-    assert all(message in sentence for sentence in found)
-
-
-@pytest.mark.parametrize(
-    ("rewards", "settings", "message"),
-    [
-        ([[0.0, 1e5], [2.0, 3.0]], {}, r"in the range 0 … 1e\+05: set normalize_reward = true \(--normalize-reward\). .* larger than about 100"),
-        ([0.0, 1e-5, -2e-4], {}, "in the range -0.0002 … 1e-05: .* that are all smaller than 0.001"),
-        ([-100.0, 100.0, 1e-9], {}, None),  # a crash and a goal
-        ([1e5], {"normalize_reward": True}, None),
-        ([1e5], {"clip_reward": "sign"}, None),
-        ([1e5], {"reward_scale": 1e-4}, None),
-    ],
-)  # fmt: skip
-def test_large_or_small_rewards_are_a_warning_unless_they_are_scaled(rewards, settings, message):
-    found = scale_warnings(Box((2,)), [ranging(2)], rewards, settings)
+def test_scales_are_warnings_unless_they_are_normalized(space, observations, rewards, settings, message):
+    config = make_config("toys:RandomEnds", {"normalize_observation": False, "normalize_reward": False, **settings})
+    findings = check_scale(space, observations, np.asarray(rewards), config)
+    found = [finding.message for finding in findings if finding.level == "warning"]
     assert len(found) == (message is not None)
     assert all(re.search(message, sentence) for sentence in found)

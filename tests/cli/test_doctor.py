@@ -2,18 +2,12 @@
 
 import json
 
-import pytest
-
 from proximo import jax_setup
 from proximo.cli import doctor, main
 
 
-@pytest.fixture
-def short(monkeypatch):
+def test_json_is_one_object_and_this_machine_is_healthy(capsys, monkeypatch):
     monkeypatch.setattr(doctor, "TRIAL_UPDATES", 1)
-
-
-def test_json_is_one_object_and_this_machine_is_healthy(short, capsys, monkeypatch):
     prepared, machine = [], doctor._machine
     monkeypatch.setattr(jax_setup, "prepare_jax", lambda: prepared.append("before JAX starts"))
     monkeypatch.setattr(doctor, "_machine", lambda: (list(machine()), prepared[0])[0])
@@ -29,7 +23,7 @@ def test_json_is_one_object_and_this_machine_is_healthy(short, capsys, monkeypat
     assert report["system"]["versions"]["jax"]
 
 
-def test_each_problem_is_reported_with_its_fix(short, monkeypatch, capsys, tmp_path):
+def test_each_problem_is_reported_with_its_fix(monkeypatch, capsys, tmp_path):
     import jax
 
     (tmp_path / "file").write_text("")

@@ -6,7 +6,7 @@ from proximo.cli import main
 from proximo.config import presets
 
 
-def test_json_is_one_object_with_every_id(capsys):
+def test_json_and_the_list_show_every_id_with_its_spaces_and_preset(capsys):
     assert main(["envs", "--json"]) == 0
     out, err = capsys.readouterr()
     assert (out.count("\n"), err) == (1, "")
@@ -18,9 +18,6 @@ def test_json_is_one_object_with_every_id(capsys):
     assert entries["proximo:PocMemory"]["observation"] == "Box(3,) float32"
     installed = [name for name in presets.names() if listed[name.partition(":")[0] if ":" in name else "gymnasium"]]
     assert set(installed) <= {name for name, entry in entries.items() if entry["preset"]}
-
-
-def test_list_shows_spaces_presets_and_the_form_of_custom_ids(capsys):
     assert main(["envs"]) == 0
     lines = capsys.readouterr().out.splitlines()
     (cartpole,) = [line for line in lines if "gymnax:CartPole-v1" in line]

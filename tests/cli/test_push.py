@@ -2,26 +2,12 @@
 
 import json
 import re
-import shutil
 
-import pytest
-
-from commands import train_words
 from proximo.cli import main
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    """A run, and a group of two seeds."""
-    folder = tmp_path_factory.mktemp("runs")
-    assert main(train_words(folder, "r", "proximo:PocMemory", total_steps=320)) == 0
-    for seed in (0, 1):
-        shutil.copytree(folder / "proximo-PocMemory" / "r", folder / "proximo-PocMemory" / "g" / f"seed-{seed}")
-    return folder
-
-
-def pushed(runs, *words, episodes=3):
-    return main(["push", *map(str, words), "--episodes", str(episodes), "--no-clip", "--runs-dir", str(runs)])
+def pushed(runs, *words):
+    return main(["push", *map(str, words), "--episodes", "3", "--no-clip", "--runs-dir", str(runs)])
 
 
 def test_pushed_policy_can_be_pulled(runs, tmp_path, capsys):

@@ -43,11 +43,8 @@ def test_report_of_a_real_training_is_written_to_its_folder(tmp_path, capsys):
 def test_report_of_several_runs_is_written_to_a_separate_folder(runs, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     out, _ = reported(capsys, runs, "gru", "lstm", "a")
-    assert [line.split()[:2] for line in out.splitlines()[1:4]] == [
-        ["gymnax:CartPole-v1", "gru"],
-        ["gymnax:CartPole-v1", "lstm"],
-        ["gymnax:Acrobot-v1", "a"],
-    ]
+    names = ["gymnax:CartPole-v1 gru", "gymnax:CartPole-v1 lstm", "gymnax:Acrobot-v1 a"]
+    assert [" ".join(line.split()[:2]) for line in out.splitlines()[1:4]] == names
     assert out.splitlines()[-3:] == ["report/report.html", "report/report.png", "report/report.csv"]
     assert (tmp_path / "report" / "report.html").is_file()
 
@@ -79,12 +76,10 @@ def test_run_that_has_not_started_is_listed_with_the_others(runs, tmp_path, caps
         "gymnax:Acrobot-v1 same 1 (1 not",
         "gymnax:CartPole-v1 other 1 (1 not",
     ]
+    no_place = [runs / "gymnax-Acrobot-v1" / "a", "--out", "/dev/null/x"]
     for words, sentence in (
         ([tmp_path / "same", tmp_path / "other"], f"No run has metrics yet ({tmp_path}/same, {tmp_path}/other): wait for the "),
-        (
-            [runs / "gymnax-Acrobot-v1" / "a", "--out", "/dev/null/x"],
-            "Cannot write the report to /dev/null/x (Not a directory): choose",
-        ),
+        (no_place, "Cannot write the report to /dev/null/x (Not a directory): choose"),
     ):
         assert main(["report", *map(str, words)]) == 2
         assert capsys.readouterr().err.startswith(f"proximo: {sentence}")

@@ -1,7 +1,6 @@
 """``proximo watch``: a run by any of its names, an environment untrained, into a file or a window; bad input in one sentence."""
 
 import json
-import shutil
 from pathlib import Path
 
 import imageio_ffmpeg
@@ -9,7 +8,6 @@ import numpy as np
 import pytest
 
 import proximo
-from commands import train_words
 from proximo.cli import main
 from proximo.envs.tasks import PocMemory
 from proximo.rendering import window
@@ -19,16 +17,6 @@ from proximo.rendering import window
 def no_display(monkeypatch):
     for name in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    """A run, and a group of two seeds."""
-    folder = tmp_path_factory.mktemp("runs")
-    assert main(train_words(folder, "r", "proximo:PocMemory", total_steps=320)) == 0
-    for seed in (0, 1):
-        shutil.copytree(folder / "proximo-PocMemory" / "r", folder / "proximo-PocMemory" / "g" / f"seed-{seed}")
-    return folder
 
 
 def watched(capsys, runs, *words):
@@ -97,25 +85,6 @@ def test_requested_levels_and_parameters_are_used(runs, capsys):
     kinds = [{(e["return"], e["length"]) for e in result["episodes"]} for result in (usual, other)]
     assert len(kinds[1]) == 1 < len(kinds[0])
     assert other["episodes"][0]["length"] > 9 > min(e["length"] for e in usual["episodes"])
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (".", "No run '.': looked for one at that path"),
-        ("proximo:PocMemory", "`proximo watch proximo:PocMemory --agent random` shows it untrained"),
-        ("CartPol-v1 --agent random", "'CartPol-v1' is neither an environment nor a run in "),
-        ("r --fps 0", "fps = 0.0: expected a number that is more than 0, and 240 at most."),
-        ("r --out x.avi", "--out x.avi: expected a name that ends in .mp4 or .gif."),
-        ("r --out x.mp4 --gif", "is one file, but .gif was requested"),
-        ("r --stochastic --agent random", "--stochastic has no effect with --agent random"),
-    ],
-)
-def test_mistake_is_reported_in_one_sentence(runs, capsys, words, sentence):
-    assert main(["watch", *words.split(), "--runs-dir", str(runs)]) == 2
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1)
-    assert sentence in err
 
 
 def test_window_shows_every_frame_until_it_is_closed(runs, capsys, monkeypatch):

@@ -1,10 +1,10 @@
 """Environments without velocities, from Gymnasium and gymnax."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from proximo.collect.jax_vector import JaxAsGymnasium
 from proximo.envs import make_env, registry
 from proximo.envs.hidden_velocities import BASES
 
@@ -19,10 +19,9 @@ def of_gymnasium(name):
 
 
 def of_gymnax(name):
-    env = make_env(f"gymnax:{name}")
-    state, observation = env.reset(jax.random.key(0), env.default_params)
-    action = jnp.zeros(env.action_space.shape, jnp.float32 if env.action_space.shape else jnp.int32)
-    return [observation, env.step(jax.random.key(0), state, action, env.default_params)[1]]
+    made = make_env(f"gymnax:{name}")
+    env = JaxAsGymnasium(made, jax.random.key(0))
+    return [env.reset(seed=0)[0], env.step(np.zeros(made.action_space.shape))[0]]
 
 
 def of_vectors(name):

@@ -1,13 +1,12 @@
 """Level seeds of Gymnasium and JAX environments."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import proximo
+from proximo.collect.jax_vector import JaxAsGymnasium
 from proximo.envs import make_env
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.level_seeds import FIRST_LEVEL, JaxLevels, LevelRange, with_levels
@@ -17,6 +16,7 @@ import gym_toys
 import toys
 
 LEVELS = Preprocessing(levels="5:8")
+SMALL = {"num_envs": 32, "num_steps": 4, "hidden_sizes": (8,), "towers": "shared"}
 
 
 def test_every_gymnasium_reset_is_one_of_the_levels():
@@ -34,44 +34,31 @@ def test_every_jax_reset_is_one_of_the_levels():
     assert {row.tobytes() for row in np.asarray(observations)} == levels
 
 
-def walk_on_gymnasium(level, draw):
-    """Return the transitions of an episode of ``level`` with fixed actions, in an environment with the seed ``draw``."""
-    env = Preprocessing(levels=f"{level}:{level + 1}").wrap(gym_toys.Walk(), "toy")
-    env.reset(seed=draw)
-    return [(*env.reset()[0], 0.0), *((*row[0], row[1]) for row in (env.step(t % 3) for t in range(8)))]
+def on_gymnasium(levels):
+    return Preprocessing(levels=levels).wrap(gym_toys.Walk(), "toy")
 
 
-@functools.cache
-def jax_walk():
-    env = JaxLevels(toys.RandomEnds(), LevelRange(0, 100))
-
-    @jax.jit
-    def play(level, draw):
-        env.level = lambda key: level
-        keys = jax.random.split(jax.random.key(draw), 9)
-        state, first = env.reset(keys[0], env.default_params)
-
-        def step(state, row):
-            state, observation, reward, *_ = env.step(row[0], state, row[1], env.default_params)
-            return state, (observation, reward)
-
-        _, (observations, rewards) = jax.lax.scan(step, state, (keys[1:], jnp.arange(8) % 2))
-        return first, observations, rewards
-
-    return play
+def on_jax(levels):
+    endless = gym_toys.altered(toys.RandomEnds, default_params={"terminate": 0.0, "truncate": 0.0})
+    return JaxAsGymnasium(with_levels(endless(), levels), jax.random.key(0))
 
 
-@pytest.mark.parametrize("play", [walk_on_gymnasium, lambda level, draw: jax_walk()(level, draw)], ids=["Gymnasium", "JAX"])
-def test_a_level_determines_its_whole_episode(play):
-    one, again, other = (np.hstack([np.ravel(x) for x in play(*args)]) for args in ((3, 0), (3, 1), (4, 0)))
+@pytest.mark.parametrize("make", [on_gymnasium, on_jax])
+def test_a_level_determines_its_whole_episode(make):
+    def walk(level, draw):
+        """The transitions of an episode of ``level``, in an environment with the seed ``draw``."""
+        env = make(f"{level}:{level + 1}")
+        env.reset(seed=draw)
+        steps = (env.reset()[0], 0.0), *(env.step(t % 2)[:2] for t in range(8))
+        return np.array([(*observation, reward) for observation, reward in steps])
+
+    one, again, other = walk(3, 0), walk(3, 1), walk(4, 0)
     np.testing.assert_array_equal(one, again)
     assert (one != other).mean() > 0.3
+    assert len(np.unique(one[:, :-1], axis=0)) == len(set(one[:, -1])) == 9, "all steps differ"
 
 
-def test_the_steps_of_a_jax_episode_have_different_randomness_and_are_drawn():
-    first, observations, rewards = jax_walk()(3, 0)
-    assert len({x.tobytes() for x in np.concatenate([first[None], observations])}) == 9
-    assert len(set(rewards.tolist())) == 8
+def test_a_jax_environment_with_levels_is_drawn():
     env = JaxLevels(toys.Drawn(), LevelRange(0, 5))
     state, _ = env.reset(jax.random.key(0), env.default_params)
     state, *_ = env.step(jax.random.key(0), state, jnp.int32(0), env.default_params)
@@ -79,23 +66,20 @@ def test_the_steps_of_a_jax_episode_have_different_randomness_and_are_drawn():
 
 
 def test_an_environment_without_an_id_plays_the_levels():
-    agent = proximo.PPO(toys.RandomEnds(), levels="3:5", num_envs=2, num_steps=8, preset=False, verbose=0)
-    assert isinstance(agent.env, JaxLevels)
-    assert agent.env.levels == LevelRange(3, 5)
+    agent = proximo.PPO(toys.RandomEnds(), levels="3:5", preset=False, verbose=0, **SMALL)
+    assert (type(agent.env), agent.env.levels) == (JaxLevels, LevelRange(3, 5))
     for levels, played in (None, {3, 4}), ("7:9", {7, 8}):
         assert set(agent.evaluate(episodes=30, levels=levels).level) == played
 
 
-def test_the_functions_of_a_training_play_the_levels():
-    config = proximo.make_config("toys:RandomEnds", {"levels": "3:5", "num_envs": 32, "num_steps": 4}, preset=False)
-    init, collect, _ = proximo.make_functions(config, toys.RandomEnds())
+def test_the_functions_of_a_training_play_the_levels_in_place_of_those_of_the_environment():
+    env = with_levels(toys.RandomEnds(), "7:10")
+    other = with_levels(env, "3:5")
+    assert (other.levels, type(other.env)) == (LevelRange(3, 5), toys.RandomEnds)
+    config = proximo.make_config("toys:RandomEnds", {"levels": "3:5", **SMALL}, preset=False)
+    init, collect, _ = proximo.make_functions(config, env)
     _, rollout, _ = collect(init(jax.random.key(0)))
     assert len(np.unique(rollout.observation[0], axis=0)) == 2
-
-
-def test_other_levels_replace_those_of_an_environment():
-    env = with_levels(with_levels(toys.RandomEnds(), "3:5"), "7:9")
-    assert (env.levels, type(env.env)) == (LevelRange(7, 9), toys.RandomEnds)
 
 
 @pytest.mark.parametrize("text", ["5", "8:5", "5:5", "a:b", "-1:5", ":", "0:5\n", "0:" + 5000 * "9", "٠:٥"])

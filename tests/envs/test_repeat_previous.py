@@ -1,21 +1,19 @@
 """The rules of RepeatPrevious."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from proximo.collect.jax_vector import JaxAsGymnasium
 from proximo.envs.tasks import RepeatPrevious
 
 
 def play(answer, **settings):
     """Return symbols, rewards, truncations and successes of one episode; ``answer(symbols so far)`` acts."""
-    env = RepeatPrevious(settings)
-    step = jax.jit(lambda key, state, action: env.step(key, state, action, env.default_params))
-    state, symbol = env.reset(jax.random.key(0), env.default_params)
-    symbols, rows = [int(symbol)], []
-    for t in range(env.default_params.max_steps):
-        state, symbol, reward, terminated, truncated, info = step(jax.random.key(t + 1), state, jnp.int32(answer(symbols)))
+    env = JaxAsGymnasium(RepeatPrevious(settings), jax.random.key(0))
+    symbols, rows, truncated = [int(env.reset(seed=0)[0])], [], False
+    while not truncated:
+        symbol, reward, terminated, truncated, info = env.step(answer(symbols))
         assert not terminated
         symbols.append(int(symbol))
         rows.append((float(reward), bool(truncated), bool(info["success"])))

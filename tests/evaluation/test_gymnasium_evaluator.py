@@ -20,11 +20,12 @@ from helpers import REMEMBERING, drawn_policy, kill_first_worker
 NONE = Preprocessing()
 
 
-def evaluator_of(env, episodes, part=(0, 1), **settings):
-    config = override(
-        Config(), {"id": "toy", "num_envs": 3, "hidden_sizes": (8,), "memory_size": 8, "num_workers": -1, **settings}
-    )
-    return make_evaluator(env, config, episodes, part=part), drawn_policy(env, config)
+SMALL = {"id": "toy", "num_envs": 3, "hidden_sizes": (8,), "memory_size": 8, "num_workers": -1}
+
+
+def evaluator_of(env, episodes, part=(0, 1), together=None, **settings):
+    config = override(Config(), {**SMALL, **settings})
+    return make_evaluator(env, config, episodes, together, part=part), drawn_policy(env, config)
 
 
 def played(env, episodes, seed=0, stream=EVALUATION_STREAM, **settings):
@@ -51,44 +52,33 @@ def test_every_autoreset_mode_plays_the_same_episodes(memory):
         np.testing.assert_array_equal(other.success, first.success)
 
 
-class Echo(gymnasium.Env):
-    """Every episode is the same but for what the policy does: the reward is its action."""
-
-    observation_space = gymnasium.spaces.Box(-1, 1, (3,))
-    action_space = gymnasium.spaces.Box(-10, 10, (1,))
-
-    def __init__(self, steps=4):
-        self.steps = steps
-
-    def reset(self, *, seed=None, options=None):
-        self.time = 0
-        return np.ones(3, np.float32), {}
-
-    def step(self, action):
-        self.time += 1
-        return np.ones(3, np.float32), float(action[0]), self.time == self.steps, False, {}
+Echo = gym_toys.altered(
+    gym_toys.Unbased,
+    action_space=gymnasium.spaces.Box(-10, 10, (1,)),
+    step=lambda self, action: gym_toys.Unbased.step(self, action[0]),
+)
+"""Every episode is the same but for what the policy does: the reward is its action."""
 
 
 @pytest.mark.parametrize("reset_memory", [True, False])
-def test_memory_resets_at_episode_starts_unless_carried_over(reset_memory):
-    env = from_factory(Echo, "toy", NONE)
-    result = played(env, 3, num_envs=1, num_workers=0, memory="gru", reset_memory=reset_memory, normalize_observation=False)
+def test_memory_resets_at_episode_starts_unless_carried_over_and_does_not_change_in_a_lost_step(reset_memory):
+    """A worker that is lost in the first step does not change the evaluation, because all episodes are equal."""
+    env, settings = (
+        from_factory(Echo, "toy", NONE),
+        {"memory": "gru", "reset_memory": reset_memory, "normalize_observation": False},
+    )
+    evaluator, policy = evaluator_of(env, 3, num_envs=1, num_workers=1 - reset_memory, **settings)
+    result = evaluator(policy, 0, 0)
     steps = np.abs(np.diff(result.episode_return))
     assert (steps < 1e-6).all() == reset_memory
     assert (steps > 1e-4).any() != reset_memory
-
-
-def test_lost_step_leaves_the_memory_unchanged():
-    """A worker that is lost in the first step does not change the evaluation, because all episodes are equal."""
-    env = from_factory(Echo, "toy", NONE)
-    evaluator, policy = evaluator_of(env, 2, num_envs=1, num_workers=1, memory="gru", reset_memory=False)
-    undisturbed = evaluator(policy, 0, 0)
-    vector_env = evaluator.environments.open()
-    kill_first_worker(vector_env, [0])
-    disturbed = evaluator(policy, 0, 0)
-    assert vector_env.restarts == 1
+    if not reset_memory:
+        vector_env = evaluator.environments.open()
+        kill_first_worker(vector_env, [0])
+        disturbed = evaluator(policy, 0, 0)
+        assert vector_env.restarts == 1
+        np.testing.assert_array_equal(disturbed.episode_return, result.episode_return)
     evaluator.close()
-    np.testing.assert_array_equal(disturbed.episode_return, undisturbed.episode_return)
 
 
 def test_streams_and_seeds_play_different_episodes():
@@ -97,26 +87,22 @@ def test_streams_and_seeds_play_different_episodes():
     runs = [played(env, 6, *place, num_workers=0) for place in places]
     assert len({run.episode_return.tobytes() for run in runs}) == 3
     evaluator, policy = evaluator_of(env, 6, num_workers=0)
-    greedy, sampled, again = (evaluator(policy, 0, EVALUATION_STREAM, deterministic) for deterministic in (True, False, True))
+    sampled, greedy = (evaluator(policy, 0, EVALUATION_STREAM, is_greedy) for is_greedy in (False, True))
     evaluator.close()
-    np.testing.assert_array_equal(greedy.episode_return, again.episode_return)
-    np.testing.assert_array_equal(greedy.episode_return, runs[1].episode_return)
-    assert greedy.seed == sampled.seed == again.seed
+    np.testing.assert_array_equal(greedy.episode_return, runs[1].episode_return)  # also after other episodes
+    assert greedy.seed == sampled.seed == runs[1].seed
     np.testing.assert_array_equal(greedy.length, sampled.length)  # this walk's episodes depend on the seed alone
 
 
-class Told(gymnasium.Env):
+class Told(gym_toys.Unbased):
     """The return of its one-step episodes is the seed of their reset; -1 for one without."""
 
-    observation_space = gymnasium.spaces.Box(-1, 1, (1,))
-    action_space = gymnasium.spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        self.seed = seed
-        return np.zeros(1, np.float32), {}
+    def reset(self, seed=None):
+        self.told = -1.0 if seed is None else float(seed % 1000)
+        return super().reset()
 
     def step(self, action):
-        return np.zeros(1, np.float32), float(-1 if self.seed is None else self.seed % 1000), True, False, {}
+        return super().step(action)[0], self.told, True, False, {}
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -145,10 +131,9 @@ def test_first_episodes_of_all_environments_come_first_unless_memory_is_kept(res
 @pytest.mark.parametrize(("asked", "together", "episodes"), [(None, 3, 20), (16, 16, 20), (64, 20, 20), (0, 7, 7)])
 def test_requested_number_of_environments_plays_together(asked, together, episodes):
     env = from_factory(functools.partial(gym_toys.Countdown, 5), "toy", NONE)
-    config = override(Config(), {"id": "toy", "num_envs": 3, "hidden_sizes": (8,), "num_workers": 0})
-    evaluator = make_evaluator(env, config, episodes, asked)
+    evaluator, policy = evaluator_of(env, episodes, together=asked, num_workers=0)
     assert evaluator.num_envs == together
-    result = evaluator(drawn_policy(env, config), 0, EVALUATION_STREAM)
+    result = evaluator(policy, 0, EVALUATION_STREAM)
     np.testing.assert_array_equal(result.length, np.full(episodes, 5))
     assert (result.success, result.unfinished) == (None, 0)
     evaluator.close()
@@ -165,30 +150,30 @@ def test_episodes_that_cannot_be_played_are_a_warning():
 
 
 class Spoiled(gymnasium.Env):
-    """Every second episode of an environment returns NaN or infinity as an observation or a reward, with another entry that is fine."""
+    """Every second episode returns NaN or infinity in an observation, with another entry that is fine."""
 
     observation_space = gymnasium.spaces.Dict(a=gymnasium.spaces.Discrete(3), b=gymnasium.spaces.Box(-1, 1, (2, 2)))
     action_space = gymnasium.spaces.Discrete(2)
+    value, now, episode = np.nan, 0, -1
 
-    def __init__(self, value):
-        self.value, self.episode = value, -1
+    def seen(self):
+        wrong = self.value if self.episode % 2 and self.now == 2 else 0
+        return {"a": 1, "b": np.array([[0, 0], [wrong, 0]], np.float32)}
 
     def reset(self, *, seed=None, options=None):
         self.now, self.episode = 0, self.episode + 1
-        return {"a": 1, "b": np.zeros((2, 2), np.float32)}, {}
+        return self.seen(), {}
 
     def step(self, action):
         self.now += 1
-        observation = np.zeros((2, 2), np.float32)
-        observation[1, 0] = self.value if self.episode % 2 and self.now == 2 else 0
-        return {"a": 1, "b": observation}, 1.0, self.now == 4, False, {}
+        return self.seen(), 1.0, self.now == 4, False, {}
 
 
 @pytest.mark.parametrize(("mode", "value"), [("NextStep", np.nan), ("SameStep", np.inf), ("in process", np.nan)])
 def test_only_episodes_with_nan_or_infinity_have_the_return_nan(value, mode, monkeypatch):
     for module in (stepper, vector_env_adapter):
         monkeypatch.setattr(module, "STRICT_STEPS", 1)
-    make = functools.partial(Spoiled, value)
+    make = gym_toys.altered(Spoiled, value=value)
     if mode == "in process":
         env = from_factory(make, "toy", NONE)
     else:

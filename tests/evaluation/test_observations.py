@@ -63,17 +63,13 @@ def test_action_masks_may_have_any_form_of_an_environment(sizes, count, given):
     assert convert_masks(given, sizes, count).tolist() == [expected.tolist()] * (count or 1)
 
 
-MASKS = "two masks of two components"
+MASKS, HALF, UNLIKE = "two masks of two components", np.full((2, 2), 0.5), {"a": np.zeros((2, 3)), "b": (1, [0, 0])}
 
 
 @pytest.mark.parametrize(
     ("space", "given", "sentence"),
     [
-        (
-            PICTURE,
-            np.full((2, 2), 0.5),
-            r" has 0\.5, which is not in Box\(2, 2\) uint8: pass the numbers of the environment, unch",
-        ),
+        (PICTURE, HALF, r" has 0\.5, which is not in Box\(2, 2\) uint8: pass the numbers of the environment, unch"),
         (Discrete(16), 16, r" has 16, which is not in Discrete\(16\)"),
         (Discrete(4, start=-2), 2, " has 2, which"),
         (Discrete(16), np.nan, " has nan, which"),
@@ -88,11 +84,7 @@ MASKS = "two masks of two components"
         (PARTS, {1: 0, "a": 1}, r" is a dict of 1, a: expected a dict of a, b\.$"),
         (PARTS, {"a": [0, 0, 0], "b": (1,)}, r"'s b is tuple: expected a tuple of 2\.$"),
         (PARTS, {"a": [0, 0, 0], "b": (9, [0, 0])}, r"'s b's part 0 has 9, which is not in Discrete\(4, start=1\)"),
-        (
-            PARTS,
-            {"a": np.zeros((2, 3)), "b": (1, [0, 0])},
-            r"'s part \['b'\]\[0\] has the shape \(\): .* stacked in all parts alike\.$",
-        ),
+        (PARTS, UNLIKE, r"'s part \['b'\]\[0\] has the shape \(\): .* stacked in all parts alike\.$"),
         *((Box((3,)), np.zeros(shape), r".*: expected \(3,\), or N of them") for shape in ((), (2,), (2, 2, 3), (0, 3))),
         (MASKS, [ROWS, ROWS], r"may be the masks of 2 environments or of 2 components: give one array of shape \(2, 6\)"),
         (MASKS, np.ones((2, 2, 3)) * [[0], [1]], " allows no action, or none in one component"),

@@ -103,10 +103,8 @@ def test_forward_gives_the_distribution_that_predict_acts_by_for_one_observation
     policy, rng = made(actions, **settings), np.random.default_rng(0)
     memory, alone = policy.init_memory(N), policy.init_memory()
     for t in range(3):
-        observation, reward = (
-            {"x": rng.normal(size=(N, 2)).astype(np.float32), "bits": rng.random((N, 2)) < 0.5},
-            np.arange(N) + t,
-        )
+        observation = {"x": rng.normal(size=(N, 2)).astype(np.float32), "bits": rng.random((N, 2)) < 0.5}
+        reward = np.arange(N) + t
         distribution, value = policy.forward(observation, memory, np.full(N, t == 0), reward=reward)
         action, after = policy.predict(observation, memory, np.full(N, t == 0), reward=reward)
         np.testing.assert_array_equal(policy.actor_critic.to_space(distribution.mode()), action)
@@ -162,11 +160,15 @@ def wrongly_called(name):
     return made(**WRONG[name])
 
 
+def memory(name):
+    return wrongly_called(name).init_memory()
+
+
 def after_a_step():
     return wrongly_called("observing").predict(np.zeros(2), None, True)[1]
 
 
-THREE = {"observation": np.zeros((3, 2))}
+THREE, ODD = {"observation": np.zeros((3, 2))}, {"x": np.ones(2)}
 
 
 @pytest.mark.parametrize(
@@ -178,26 +180,14 @@ THREE = {"observation": np.zeros((3, 2))}
         ("plain", {"key": jax.random.key(0)}, "key = .* with deterministic = True: pass a key to sample, and only then"),
         ("gru", {}, r"memory was not given, but this policy has a memory: pass memory=policy\.init_memory\(N\)"),
         ("kept", {"episode_start": True}, "memory was not given"),
-        (
-            "gru",
-            {"memory": lambda: wrongly_called("lstm").init_memory()},
-            r"is not of this policy for 1 environments: expected policy\.i",
-        ),
-        (
-            "gru",
-            {"memory": lambda: wrongly_called("gru").init_memory(), **THREE},
-            "memory is not of this policy for 3 environments",
-        ),
+        ("gru", {"memory": lambda: memory("lstm")}, r"is not of this policy for 1 environments: expected policy\.i"),
+        ("gru", {"memory": lambda: memory("gru"), **THREE}, "memory is not of this policy for 3 environments"),
         ("gru", {"memory": lambda: wrongly_called("gru").actor_critic.init_memory(1)}, "memory is not of this policy"),
         ("observing", {"memory": after_a_step}, r"reward was not given, but this policy observes it \(observe_reward\)"),
         ("observing", {"memory": after_a_step, "reward": "much"}, r"^reward = 'much': expected a finite number\.$"),
         ("masked", {"action_mask": np.ones(5)}, r"^action_mask = .*: expected 3 numbers, which are 0 for forbidden choices\."),
         ("masked", {}, "action_mask was not given, but this policy was trained with action masks: pass action_mask"),
-        (
-            "masked",
-            {"observation": {"x": np.ones(2)}, "action_mask": [1, 1, 1]},
-            "is a dict of x: expected a dict of observation",
-        ),
+        ("masked", {"observation": ODD, "action_mask": [1, 1, 1]}, "is a dict of x: expected a dict of observation"),
         ("plain", {"action_mask": [1, 1]}, "action_mask was given, but this policy was trained without action masks"),
     ],
 )
@@ -210,9 +200,6 @@ def test_arguments_that_do_not_match_raise(policy, arguments, sentence):
 @pytest.mark.parametrize("policy", ["gru", "observing"])
 def test_a_missing_memory_is_a_new_one_where_episodes_begin(policy):
     policy, observation = wrongly_called(policy), np.ones((2, 2))
+    assert repr(policy).startswith("Policy('toys:RandomEnds' at step 0, memory gru of "), "without arrays"
     expected, _ = policy.predict(observation, policy.init_memory(2), [True, True])
     np.testing.assert_array_equal(policy.predict(observation, None, [True, True])[0], expected)
-
-
-def test_repr_is_one_line_without_arrays():
-    assert repr(made(**REMEMBERING["gru"])) == "Policy('toys:RandomEnds' at step 0, memory gru of 8)"

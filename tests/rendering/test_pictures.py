@@ -38,16 +38,13 @@ def test_images_of_a_stack_are_side_by_side(shape, panels):
     assert np.array_equal(shown, expected)
 
 
-def test_only_what_a_cnn_reads_is_shown():
+def test_only_what_a_cnn_reads_is_shown_from_the_smallest_number_to_the_largest():
     vector = Box((3,))
     assert images(vector, np.zeros((1, 3), np.float32)) == {}
     space = Dict((("camera", IMAGE), ("body", vector)))
     observation = {"camera": random_bytes(1, 36, 36, 1), "body": np.zeros((1, 3), np.float32)}
     assert list(images(space, observation, observe_reward=True)) == ["observations/camera"]
     assert images(space, observation, encoder="mlp") == {}
-
-
-def test_numbers_are_shown_from_their_smallest_to_their_largest():
     x = np.linspace(-2.0, 2.0, 10 * 10 * 3, dtype=np.float32).reshape(1, 10, 10, 3)
     (shown,) = images(Box((10, 10, 3)), x, encoder="small_cnn").values()
     assert (shown.min(), shown.max(), shown.dtype) == (0, 255, np.uint8)

@@ -40,6 +40,9 @@ def test_mp4_has_every_frame_in_order_and_fps_of_them_in_a_second(tmp_path, monk
     np.testing.assert_allclose([frame.mean() for frame in read(path)], [20 * k for k in range(COUNT)], atol=6)
     count, seconds = imageio_ffmpeg.count_frames_and_secs(str(path))
     assert (count, seconds) == (COUNT, pytest.approx(COUNT / 12.5, abs=0.02))
+    back = read(written(tmp_path / "a.mp4", [shade(3), shade(6, (90, 20)), shade(9)]))
+    assert len({frame.shape for frame in back}) == 1, "a frame of another size is resized to the first"
+    np.testing.assert_allclose([frame.mean() for frame in back], [60, 120, 180], atol=6)
 
 
 @pytest.mark.parametrize("size", [(48, 64), (31, 57), (401, 299), (10, 10)])
@@ -50,12 +53,6 @@ def test_sides_are_even_and_small_frames_are_enlarged(tmp_path, size):
     image = np.asarray(Image.open(written(tmp_path / "a.gif", [frame // 128 * 255])).convert("RGB"))
     if not any(factor * side % 2 for side in size):  # sharp, without an average of two pixels
         assert np.array_equal(image[::factor, ::factor], frame // 128 * 255)
-
-
-def test_frame_of_another_size_is_resized_to_the_first(tmp_path):
-    back = read(written(tmp_path / "a.mp4", [shade(3), shade(6, (90, 20)), shade(9)]))
-    assert len({frame.shape for frame in back}) == 1
-    np.testing.assert_allclose([frame.mean() for frame in back], [60, 120, 180], atol=6)
 
 
 def test_gif_has_its_frames_and_rate(tmp_path):

@@ -7,6 +7,7 @@ import pty
 import re
 import sys
 import threading
+import types
 from functools import partial
 
 import pytest
@@ -36,9 +37,7 @@ ODD = "[red]odd[/red] 3"
 class Warned(Reporter):
     def __init__(self):
         self.messages = []
-
-    def warned(self, message):
-        self.messages.append(message)
+        self.warned = self.messages.append
 
 
 @pytest.fixture(autouse=True)
@@ -56,9 +55,9 @@ def clock(monkeypatch):
     return now
 
 
-def started(reporter, run_dirs=()):
-    reporter.started(CONFIG, list(run_dirs), {})
-    reporter.seeds_started(list(run_dirs), 0)
+def started(reporter):
+    reporter.started(CONFIG, [], {})
+    reporter.seeds_started([], 0)
     return reporter
 
 
@@ -89,15 +88,12 @@ def trained(progress, reporter=None):
 def test_notebook_updates_one_output(monkeypatch):
     shown = []
 
-    class Cell:
-        def display(self, content, raw=True):
-            shown.append(content)
-            return self
-
-        update = display
+    def display(content, raw=True):
+        shown.append(content)
+        return types.SimpleNamespace(update=display)
 
     monkeypatch.setattr(progress, "in_notebook", lambda: True)
-    monkeypatch.setattr(progress, "display", Cell().display)
+    monkeypatch.setattr(progress, "display", display)
     assert trained(None)[0] is NotebookBar
     assert "<progress></progress> <code>compiling… 0:00</code>" in [content["text/html"] for content in shown]
     assert shown[-1]["text/html"].startswith('<progress value="1.0000"></progress> <code>3,200 (100%) · return 0.750')

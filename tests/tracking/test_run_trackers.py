@@ -7,7 +7,6 @@ import sqlite3
 import sys
 import threading
 import time
-import types
 from pathlib import Path
 
 import numpy as np
@@ -32,8 +31,6 @@ DOCS = Path(__file__).parents[2] / "docs" / "tracking.md"
 class Kept(Tracker):
     """Keeps what it is given in the class, as a tracker elsewhere would."""
 
-    rows, closed = [], 0
-
     def __init__(self, run):
         self.run = run
 
@@ -53,8 +50,6 @@ class Broken(Kept):
 class NoBase:
     """All that a tracker needs."""
 
-    rows = []  # noqa: RUF012
-
     def __init__(self, run):
         pass
 
@@ -62,15 +57,15 @@ class NoBase:
         self.rows.append(step)
 
 
+nothing, here = 3, sys.modules[__name__]
+"""This is the user's module, too."""
+
+
 @pytest.fixture(autouse=True)
-def module(monkeypatch):
-    """The classes above as a user's module."""
-    made = types.ModuleType("custom_trackers")
-    made.Kept, made.Broken, made.NoBase, made.nothing = Kept, Broken, NoBase, 3
+def forgotten():
     for cls in (Kept, Broken, NoBase):
         cls.rows = []
     Kept.closed = 0
-    monkeypatch.setitem(sys.modules, "custom_trackers", made)
 
 
 def opened(run_dir, track="", told=None):
@@ -164,8 +159,8 @@ def test_columns_of_csv_are_completed_also_after_a_write_that_failed(tmp_path, m
         ("csv,none", "there is no tracker 'none'"),
         ("nowhere.at_all:Tracker", r"there is no module 'nowhere.at_all'. It must be on Python's path or in the current folder"),
         ("raising_tracker:Tracker", r"'raising_tracker:Tracker': no screen"),
-        ("custom_trackers:Kep", r"custom_trackers has no such name \(did you mean 'Kept'\?\)"),
-        ("custom_trackers:nothing", "found 3"),
+        ("test_run_trackers:Kep", r"test_run_trackers has no such name \(did you mean 'Kept'\?\)"),
+        ("test_run_trackers:nothing", "found 3"),
     ],
 )  # fmt: skip
 def test_unknown_tracker_raises_with_its_cause(tmp_path, monkeypatch, track, sentence):
@@ -196,8 +191,8 @@ def test_slow_tracker_delays_neither_rows_nor_checkpoints_and_receives_everythin
         def flush(self):
             flushed.append([step for step, _ in Kept.rows])
 
-    sys.modules["custom_trackers"].Flushed = Flushed
-    trackers = opened(tmp_path, "custom_trackers:Flushed")
+    monkeypatch.setattr(here, "Flushed", Flushed, raising=False)
+    trackers = opened(tmp_path, "test_run_trackers:Flushed")
     monkeypatch.setattr(run_trackers, "FLUSH_SECONDS", 30.0)
     for step in (1, 2):
         trackers.write(step, {"a": 1.0})
@@ -216,19 +211,18 @@ def test_slow_tracker_delays_neither_rows_nor_checkpoints_and_receives_everythin
     assert (Kept.closed, Flushed.closed) == (0, 1)
 
 
-def test_trackers_that_never_return_are_abandoned_together(tmp_path):
+def test_trackers_that_never_return_are_abandoned_together(tmp_path, monkeypatch):
     told, never = [], threading.Event()
-    sys.modules["custom_trackers"].Stuck = type("Stuck", (Kept,), {"__init__": lambda self, run: never.wait(60)})
-    seeds = [opened(tmp_path, "custom_trackers:Stuck", told) for _ in range(3)]
+    stuck = type("Stuck", (Kept,), {"__init__": lambda self, run: never.wait(60)})
+    monkeypatch.setattr(here, "Stuck", stuck, raising=False)
+    seeds = [opened(tmp_path, "test_run_trackers:Stuck", told) for _ in range(3)]
     for trackers in seeds:
         trackers.patience = 0.4
     started = time.monotonic()
     together(*(trackers.close for trackers in seeds))
     assert time.monotonic() - started < 1.1
-    sentence = (
-        "custom_trackers:Stuck has not written everything within 0 s: the last rows may be missing in custom_trackers:Stuck."
-    )
-    assert told == 3 * [sentence]
+    late = "has not written everything within 0 s: the last rows may be missing in test_run_trackers:Stuck."
+    assert told == 3 * [f"test_run_trackers:Stuck {late}"]
     never.set()
 
 
@@ -240,11 +234,11 @@ def test_trackers_beside_a_failing_one_receive_every_kind_of_earlier_row_after_a
     (tmp_path / "videos").mkdir()
     for name in ("10.mp4", "20.mp4", ".10.5.mp4", "watch-seed0.mp4"):  # the last two: being encoded; of another command
         (tmp_path / "videos" / name).touch()
-    told, tracks = [], "custom_trackers:Broken,custom_trackers:Kept,custom_trackers:NoBase,csv"
+    told, tracks = [], "test_run_trackers:Broken,test_run_trackers:Kept,test_run_trackers:NoBase,csv"
     trackers = RunTrackers(TrackedRun(tmp_path, {}, 10, told.append), tracks, tensorboard=True)
     trackers.write(12, {"a": 3.0})
     trackers.close()
-    failed = "custom_trackers:Broken has failed (OSError: no route to host)"
+    failed = "test_run_trackers:Broken has failed (OSError: no route to host)"
     assert told == [f"{failed}: it receives no more rows, and the training continues."]
     assert (len(Broken.rows), NoBase.rows) == (1, [5, 7, 10, 10, 10, 12])
     steps = [(step, *values) for step, values in Kept.rows]
@@ -264,7 +258,7 @@ def test_training_and_resume_write_each_row_once_to_every_tracker(tmp_path, monk
     monkeypatch.syspath_prepend(tmp_path)
     run = trained(tmp_path / "whole", "r", track="csv", keep_checkpoints=50)
     run_dir = copied(run, tmp_path / "runs")
-    tracks = "csv,custom_trackers:Kept,my_tracker:Sqlite"
+    tracks = "csv,test_run_trackers:Kept,my_tracker:Sqlite"
     assert main(["train", "--resume", f"{run_dir}@{TOTAL // 2}", "--track", tracks, "--tensorboard", "--quiet"]) == 0
     assert rows(run_dir) == rows(run)
     written = [(row.pop("step"), row) for row in read_rows(run_dir / "metrics.jsonl")]

@@ -11,8 +11,8 @@ from proximo.tracking.tracker import Image as Picture
 from proximo.tracking.tracker import TrackedRun
 
 
-def board(run_dir, settings=None, resumed_at=None, warned=print):
-    return TensorBoard(TrackedRun(run_dir, settings or {}, resumed_at, warned))
+def board(run_dir, settings=None, resumed_at=None):
+    return TensorBoard(TrackedRun(run_dir, settings or {}, resumed_at, print))
 
 
 def written(run_dir):

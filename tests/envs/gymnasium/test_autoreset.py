@@ -102,10 +102,6 @@ def test_lost_lives_are_reported_in_every_mode(mode):
 class Reports(gym_toys.Countdown):
     """Terminates in the step of its limit, and reports ``value`` as its success."""
 
-    def __init__(self, value):
-        super().__init__(5)
-        self.value = value
-
     def step(self, action):
         observation, reward, done, _, _ = super().step(action)
         return observation, reward, done, done, {"success": self.value}
@@ -121,7 +117,7 @@ REPORTED = [
 @pytest.mark.parametrize("mode", [*MODES, IN_PROCESS])
 def test_end_at_the_limit_is_a_termination_with_its_success(mode):
     for value, expected in REPORTED:
-        buffer = rollout(opened(functools.partial(Reports, value), mode, 2, 20))
+        buffer = rollout(opened(gym_toys.altered(Reports, value=value), mode, 2, 20))
         assert buffer.terminated.any()
         assert not buffer.truncated.any()
         assert set(buffer.success[buffer.terminated].tolist()) == {expected}, value
@@ -146,13 +142,7 @@ class Empty(gym_toys.InfoMask):
 
     def _mask(self):
         self.allowed = 0
-        return {"action_mask": np.eye(4, dtype=np.int8)[0] * (self.now != self.at)}
-
-    def step(self, action):
-        *result, terminated, truncated, info = super().step(action)
-        if terminated or truncated:
-            info = {"action_mask": np.zeros(4, np.int8)}
-        return *result, terminated, truncated, info
+        return {"action_mask": np.eye(4, dtype=np.int8)[0] * (self.now not in (self.at, self.length))}
 
 
 @pytest.mark.parametrize("mode", [*MODES, IN_PROCESS])
@@ -165,18 +155,15 @@ def test_empty_mask_raises_until_the_episode_ends(mode, strict):
             rollout(opened(functools.partial(Empty, at), mode))
 
 
-class EmptyComponent(gym_toys.InfoMask):
+def empty_component(action_space, mask):
     """At step 3, the mask allows no choice of the second component, or no value of the second bit."""
-
-    def __init__(self, action_space, mask):
-        self.action_space, self.mask = action_space, np.array(mask, np.int8)
-
-    def _mask(self):
-        self.allowed = 0
-        return {"action_mask": self.mask if self.now == 3 else np.ones_like(self.mask)}
-
-    def step(self, action):
-        return super().step(0)
+    return gym_toys.altered(
+        gym_toys.InfoMask,
+        action_space=action_space,
+        allowed=0,
+        _mask=lambda self: {"action_mask": np.array(mask, np.int8) | (self.now != 3)},
+        step=lambda self, action: gym_toys.InfoMask.step(self, 0),
+    )
 
 
 THREE = (gym.spaces.MultiDiscrete([2, 3, 1]), [1, 0, 0, 0, 0, 1])
@@ -189,7 +176,7 @@ BITS = (gym.spaces.MultiBinary(3), [0, 1, 0, 0, 1, 1])
 def test_mask_without_a_choice_of_one_component_raises(action_space, mask, mode, steps, strict):
     strict(steps)
     with pytest.raises(EnvError, match=r"toy\.step of environment 0 .* an action_mask that allows no action in component 1: at"):
-        rollout(opened(functools.partial(EmptyComponent, action_space, mask), mode))
+        rollout(opened(empty_component(action_space, mask), mode))
 
 
 class Forgetful(gym.vector.SyncVectorEnv):

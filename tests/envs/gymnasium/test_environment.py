@@ -58,14 +58,10 @@ def test_more_workers_than_cores_or_environments_are_answered(monkeypatch):
     for cores in (2, 1):
         env.open(2, 1, VectorOptions(num_workers=2, cores=cores, warn=messages.append)).close()
     assert [message.partition(":")[0] for message in messages] == ["num_workers = 2 is more than the number of cores, 1"]
+    few = r"num_workers = 3: expected at most num_envs = 2\. .* the number of environments is num_envs\."
     for posix, num_envs, options, sentence in (
         (True, 1, {"num_groups": 2}, r"overlap = true needs at least 2 environments, num_envs is 1"),
-        (
-            True,
-            2,
-            {"num_workers": 3},
-            r"num_workers = 3: expected at most num_envs = 2\. .* the number of environments is num_envs\.",
-        ),
+        (True, 2, {"num_workers": 3}, few),
         (False, 2, {"num_workers": 2}, r"num_workers = 2: workers need Linux or macOS\. Set num_workers = 0\.$"),
     ):
         monkeypatch.setattr(environment, "POSIX", posix)
@@ -74,11 +70,9 @@ def test_more_workers_than_cores_or_environments_are_answered(monkeypatch):
 
 
 def test_seeds_follow_from_their_source_and_differ():
-    assert environment_seeds(5, 3) == environment_seeds(5, 3)
     many = environment_seeds(200_000, 3)
     assert len(set(many)) == 200_000
-    assert environment_seeds(5, 3) == many[:5]
-    assert environment_seeds(5, 3)[:4] == environment_seeds(4, 3), "more environments change no seed"
+    assert environment_seeds(5, 3) == many[:5], "more environments change no seed"
     every = {seed for source in range(50) for seed in environment_seeds(8, source)}
     assert len(every) == 400
     assert max(every) < 2**31

@@ -1,6 +1,7 @@
 """Ids of Gymnasium, ALE and EnvPool, and errors for missing libraries and unknown ids."""
 
 import dataclasses
+from unittest import mock
 
 import gymnasium as gym
 import numpy as np
@@ -27,7 +28,7 @@ def steps_itself(vector_env):
     return vector_env.description == "in their own vector environment"
 
 
-@pytest.mark.usefixtures("registry")
+@mock.patch.dict(gym.registry)
 def test_registered_ids_are_made_by_what_they_have():
     """A vector entry point may fail, for example if it lacks an argument of the single environment. Workers have not registered the id."""
     gym.register("FailingVector-v0", gym_toys.Countdown, vector_entry_point=lambda num_envs: 1 / 0, max_episode_steps=3)
@@ -42,16 +43,12 @@ def test_registered_ids_are_made_by_what_they_have():
     assert buffer.reward.any()
 
 
-def test_a_vector_entry_point_is_used_unless_options_forbid_it():
+def test_a_vector_entry_point_is_used_unless_options_forbid_it_or_its_spaces_differ():
     env = make_env("CartPole-v1")
     assert (env.observation_space.shape, env.action_space) == ((4,), Discrete(2))
     assert steps_itself(played(env)[1])
     assert not steps_itself(played(env, num_workers=0, single_environments=True, stagger_steps=5)[1])
-
-
-def test_a_vector_environment_with_other_spaces_is_not_used():
-    """ALE's vector environment preprocesses frames, so it is another environment."""
-    env = make_env("ALE/Pong-v5")
+    env = make_env("ALE/Pong-v5")  # its vector environment preprocesses frames: it is another one
     assert env.observation_space.shape == (210, 160, 3)
     assert env.make_vector is None
     assert make_env("ALE/Pong-v5", {"obs_type": "ram"}).observation_space.shape == (128,)

@@ -82,7 +82,7 @@ def walk(env, level, to_success):
 
 
 @pytest.mark.parametrize(("bonus", "ends"), [(0, False), (0.5, True)])
-def test_success_depends_on_the_end_that_was_reached(bonus, ends):
+def test_success_depends_on_the_end_that_was_reached_and_the_time_limit_truncates_or_terminates(bonus, ends):
     """A bonus is added to the reward, and is no success."""
     env = make_env("minigrid:MemoryS9", {"new_cell_bonus": bonus, "limit_ends": ends}).make()
     for level in range(4):
@@ -90,10 +90,6 @@ def test_success_depends_on_the_end_that_was_reached(bonus, ends):
             _, reward, terminated, truncated, info = walk(env, level, success)
             assert (terminated, truncated, info["success"]) == (True, False, success)
             assert 0.9 * success + bonus <= reward < success + bonus + (not success)
-
-
-@pytest.mark.parametrize("ends", [False, True])
-def test_the_time_limit_truncates_or_terminates(ends):
     env = make_env("minigrid:MemoryS7", {"limit_ends": ends}).make()
     env.reset(seed=0)
     results = [env.step(0) for _ in range(env.unwrapped.max_steps)]  # turning on the spot

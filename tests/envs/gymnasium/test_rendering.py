@@ -13,21 +13,17 @@ CASES = {
 }
 
 
-def pictures(env, steps=4):
-    env.reset(seed=0)
-    env.action_space.seed(0)
-    frames = [np.array(env.render())]
-    for _ in range(steps):
-        env.step(env.action_space.sample())
-        frames.append(np.array(env.render()))
-    env.close()
-    return frames
-
-
 @pytest.mark.parametrize("env_id", CASES)
 def test_an_environment_draws_with_its_wrappers(env_id):
     settings = {"levels": "held_out"} if env_id == "minigrid:MemoryS7" else {}
-    frames = pictures(make_env(env_id, settings, CASES[env_id]).make(render_mode="rgb_array"))
+    env = make_env(env_id, settings, CASES[env_id]).make(render_mode="rgb_array")
+    env.reset(seed=0)
+    env.action_space.seed(0)
+    frames = [np.array(env.render())]
+    for _ in range(4):
+        env.step(env.action_space.sample())
+        frames.append(np.array(env.render()))
+    env.close()
     assert {(frame.dtype.name, frame.ndim, frame.shape[-1]) for frame in frames} == {("uint8", 3, 3)}
     assert any((frame != frames[0]).any() for frame in frames[1:])
 

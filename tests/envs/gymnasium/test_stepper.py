@@ -24,7 +24,7 @@ def countdown(length, steps=12, envs=2, truncate=False, **options):
     return rollout(in_process(make, num_envs=envs, num_steps=steps, **options), np.ones((steps, envs), np.int64))
 
 
-def test_an_ended_episode_is_reset_in_the_same_step():
+def test_an_ended_episode_is_reset_in_the_same_step_and_a_truncated_one_leaves_its_true_final_observation():
     buffer, ends = countdown(5), np.zeros((12, 2), bool)
     ends[[4, 9]] = True
     np.testing.assert_array_equal(buffer.terminated, ends)
@@ -32,6 +32,9 @@ def test_an_ended_episode_is_reset_in_the_same_step():
     np.testing.assert_array_equal(buffer.episode_start[1:], ends)
     np.testing.assert_array_equal(buffer.observation[0][5], np.zeros((2, 2)), "the first observation of the next episode")
     assert buffer.episode_start[0].all()
+    buffer = countdown(5, steps=5, truncate=True)
+    assert buffer.truncated[4].all()
+    np.testing.assert_array_equal(buffer.final_observation[0], np.ones((2, 2)))
 
 
 def test_max_episode_steps_truncates_unless_the_step_terminates():
@@ -40,12 +43,6 @@ def test_max_episode_steps_truncates_unless_the_step_terminates():
         ends, others = (buffer.truncated, buffer.terminated)[:: 1 if length > 3 else -1]
         assert np.flatnonzero(ends[:, 0]).tolist() == [2, 5, 8, 11]
         assert not others.any()
-
-
-def test_a_truncated_episode_leaves_its_true_final_observation():
-    buffer = countdown(5, steps=5, truncate=True)
-    assert buffer.truncated[4].all()
-    np.testing.assert_array_equal(buffer.final_observation[0], np.ones((2, 2)))
 
 
 def test_a_staggered_start_cuts_first_episodes_only():
@@ -84,11 +81,8 @@ def test_an_error_names_environment_seed_and_step_with_its_traceback():
     vector_env = in_process(functools.partial(gym_toys.Misbehaving, "raise"), num_envs=2, num_steps=10)
     with pytest.raises(EnvironmentFault) as caught:
         rollout(vector_env, np.zeros((10, 2), np.int64))
-    message = str(caught.value)
-    sentence = (
-        r"toy.step of environment 0 \(seed \d+, step 1 of its episode, 6 since the start\) raised ZeroDivisionError: the pole has"
-    )
-    assert re.match(sentence, message)
+    message, where = str(caught.value), r"\(seed \d+, step 1 of its episode, 6 since the start\)"
+    assert re.match(rf"toy.step of environment 0 {where} raised ZeroDivisionError: the pole has", message)
     assert 'raise ZeroDivisionError("the pole has fallen off")' in message, "the line of the environment"
     assert "stepper.py" not in message, "the lines before it are proximo's"
 

@@ -62,17 +62,15 @@ def test_any_number_of_workers_gives_the_same_transitions(vector_env_of, workers
     assert vector_env.restarts == 0
 
 
-class Starter(gym_toys.Walk):
+def starter(folder):
     """Starts a process that it never ends, and reports its process id."""
-
-    def __init__(self, folder):
-        super().__init__()
-        (Path(folder) / str(subprocess.Popen(["sleep", "600"]).pid)).touch()
+    (folder / str(subprocess.Popen(["sleep", "600"]).pid)).touch()
+    return gym_toys.Walk()
 
 
 def test_a_killed_worker_is_restarted_with_new_seeds_and_without_its_processes(vector_env_of, tmp_path):
     messages, named = [], set(os.listdir("/dev/shm"))
-    make = functools.partial(Starter, tmp_path)
+    make = functools.partial(starter, tmp_path)
     vector_env = vector_env_of(make, 2, num_steps=20, env=gym_toys.Walk(), warn=messages.append)
     assert set(os.listdir("/dev/shm")) <= named, "shared memory has no name"
     vector_env.reset(1)
@@ -98,50 +96,39 @@ def test_a_killed_worker_is_restarted_with_new_seeds_and_without_its_processes(v
     assert gone_within(5.0, [int(path.name) for path in tmp_path.iterdir()])
 
 
-class HangsAlone(gym_toys.Countdown):
-    """Hangs in its third step if it finds the file, and removes it."""
-
-    file = None
+def test_only_a_worker_that_hangs_is_restarted_after_step_timeout(vector_env_of, tmp_path):
+    (tmp_path / "hang").touch()
 
     def step(self, action):
         if self.now == 2:
             with contextlib.suppress(FileNotFoundError):  # the other environment removed it first
-                self.file.unlink()
+                (tmp_path / "hang").unlink()
                 time.sleep(3600)
-        return super().step(action)
+        return gym_toys.Countdown.step(self, action)
 
-
-def test_only_a_worker_that_hangs_is_restarted_after_step_timeout(vector_env_of, tmp_path):
-    (tmp_path / "hang").touch()
-    messages, make = [], gym_toys.altered(HangsAlone, file=tmp_path / "hang")
+    messages, make = [], gym_toys.altered(gym_toys.Countdown, step=step)
     buffer = rollout(vector_env_of(make, 2, num_envs=2, num_steps=5, step_timeout=1.5, warn=messages.append))
     assert "took more than 1.5 s (step_timeout = 1.5" in messages[0]
     assert len(messages) == buffer.lost.sum() == 1
 
 
-class OnceOnly(gym_toys.Countdown):
-    """Its constructor fails if the folder of an earlier instance exists. Its step ends the process."""
-
-    def __init__(self, folder):
-        super().__init__()
-        (folder / "lock").mkdir()
-
-    def step(self, action):
-        os._exit(4)
+def once_only(folder):
+    """The construction fails if the folder of an earlier one exists. A step ends the process."""
+    (folder / "lock").mkdir()
+    return gym_toys.Misbehaving("die", 1)
 
 
-class EndsInReset(gym_toys.Countdown):
+def ends_in_reset(folder):
     """Ends its process in the reset after the first one."""
+    file = folder / "once"
 
-    def __init__(self, folder):
-        super().__init__(3)
-        self.file = folder / "once"
-
-    def reset(self, *, seed=None, options=None):
-        if self.now or not self.file.exists():
-            self.file.unlink(missing_ok=True)
+    def reset(self, **options):
+        if self.now or not file.exists():
+            file.unlink(missing_ok=True)
             os._exit(5)
-        return super().reset(seed=seed)
+        return gym_toys.Countdown.reset(self, **options)
+
+    return gym_toys.altered(gym_toys.Countdown, reset=reset)(3)
 
 
 FAULTS = {
@@ -149,8 +136,8 @@ FAULTS = {
     "raise": (EnvironmentFault, r"toy.step of environment \d \(seed \d+.*ZeroDivisionError: the pole has fallen off"),
     "constructor": (OSError, "no simulator on port 4242"),
     "die": (EnvironmentFault, r"ended with exit code 3, and workers were restarted 2 times already.*max_restarts"),
-    OnceOnly: (EnvironmentFault, r"ended with exit code 4, and its .* could not be made again \(FileExistsError"),
-    EndsInReset: (EnvironmentFault, r"0 … 0 of toy ended with exit code 5, as 3 workers in succession: training stops"),
+    once_only: (EnvironmentFault, r"exit code 3, and its .* could not be made again \(FileExistsError"),
+    ends_in_reset: (EnvironmentFault, r"ended with exit code 5, as 3 workers in succession: training stops"),
 }
 
 
@@ -191,16 +178,16 @@ def test_closing_ends_hung_workers_which_are_not_restarted(vector_env_of):
 
 
 class Slow(gym_toys.Countdown):
-    """Episodes of two steps; the constructor and resets take ``seconds``."""
+    """The constructor and resets take ``seconds``."""
 
     def __init__(self, seconds):
         super().__init__(2)
         self.seconds = seconds
         time.sleep(seconds)
 
-    def reset(self, *, seed=None, options=None):
+    def reset(self, **options):
         time.sleep(self.seconds)
-        return super().reset(seed=seed)
+        return super().reset(**options)
 
 
 def test_construction_and_resets_may_take_ten_times_longer_than_a_step(vector_env_of):

@@ -33,18 +33,16 @@ def with_workers(make, num_workers, num_envs=4, num_steps=40, groups=1, stagger=
 
 
 def vectorized(make, mode, num_envs=3, num_steps=40, **preprocessing):
-    env = from_vector(functools.partial(sync, make, mode), "toy", Preprocessing(**preprocessing))
-    return env.open(num_envs, num_steps, VectorOptions())
+    def sync(num_envs):
+        return gym.vector.SyncVectorEnv([make] * num_envs, autoreset_mode=gym.vector.AutoresetMode(mode))
+
+    return from_vector(sync, "toy", Preprocessing(**preprocessing)).open(num_envs, num_steps, VectorOptions())
 
 
 def opened(make, mode, num_envs=3, num_steps=40, **preprocessing):
     """Environments that are stepped one by one in this process, or as a ``SyncVectorEnv`` in one of ``MODES``."""
     function = in_process if mode == IN_PROCESS else functools.partial(vectorized, mode=mode)
     return function(make, num_envs=num_envs, num_steps=num_steps, **preprocessing)
-
-
-def sync(make, mode, num_envs):
-    return gym.vector.SyncVectorEnv([make] * num_envs, autoreset_mode=gym.vector.AutoresetMode(mode))
 
 
 def rollout(vector_env, actions=0, seed=0, reset=True):
