@@ -66,7 +66,7 @@ class FlaxModule(eqx.Module):
 
     def __call__(self, *inputs: PyTree[Array]) -> Any:
         if isinstance(self.definition, flax.linen.Module):
-            return self.definition.apply(self.variables, *inputs)  # pyright: ignore[reportArgumentType]
+            return self.definition.apply(self.variables, *inputs)
         return self.module(*inputs)
 
     @property
@@ -74,7 +74,7 @@ class FlaxModule(eqx.Module):
         """The module; of nnx, with its current parameters."""
         if isinstance(self.definition, flax.linen.Module):
             return self.definition
-        return flax.nnx.merge(self.definition, flax.nnx.State(self.parameters))
+        return flax.nnx.merge(self.definition, flax.nnx.State(self.parameters or {}))
 
 
 class FlaxCell(FlaxModule):
