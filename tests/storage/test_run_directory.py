@@ -1,13 +1,17 @@
-"""The run directory: made once, with files that describe it truthfully; its lock keeps out a second writer until its process ends."""
+"""The run directory: made once, with truthful files that are whole on a full disk, and locked."""
 
+import contextlib
 import json
 import os
+import random
 import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
+import jax
 import numpy as np
 import pytest
 import yaml
@@ -16,7 +20,9 @@ from disks import full_disk
 from proximo.config import GROUPS, Config, from_mapping, override
 from proximo.errors import CheckpointError, RunDirectoryError
 from proximo.storage import run_directory, run_lookup
+from proximo.storage.atomic_files import AppendedFile, write_atomic
 from proximo.storage.run_directory import locked
+from proximo.storage.system_info import system_differences, system_info
 
 CONFIG = override(
     Config(), {"id": "gymnax:CartPole-v1", "hidden_sizes": (32, 16), "learning_rate": "linear(3e-4, 0)", "gamma": 0.9}
@@ -41,12 +47,8 @@ def test_environment_id_becomes_a_safe_folder_name_and_a_taken_run_raises_with_b
 
 
 def test_run_without_a_name_gets_a_unique_time(tmp_path, monkeypatch):
-    class Frozen(run_directory.datetime):
-        @classmethod
-        def now(cls, tz=None):
-            return cls(2026, 11, 20, 21, 30, 5, tzinfo=tz)
-
-    monkeypatch.setattr(run_directory, "datetime", Frozen)
+    now = run_directory.datetime(2026, 11, 20, 21, 30, 5)
+    monkeypatch.setattr(run_directory, "datetime", mock.Mock(now=lambda *_: now))
     names = [run_directory.create(tmp_path, "E", "", fill).name for _ in range(3)]
     assert names == ["2026-11-20_21-30-05", "2026-11-20_21-30-05-2", "2026-11-20_21-30-05-3"]
 
@@ -106,15 +108,6 @@ def test_truncated_config_raises_instead_of_using_defaults(tmp_path):
             run_directory.read_config(tmp_path)
 
 
-PROGRAM = """
-import pathlib, sys, time
-from proximo.storage.run_directory import locked
-with locked(pathlib.Path(sys.argv[1])):
-    print("locked", flush=True)
-    time.sleep(60)
-"""
-
-
 def test_lock_on_a_full_disk_raises_and_leaves_nothing(tmp_path):
     with full_disk(), pytest.raises(RunDirectoryError, match=rf"Cannot write into {tmp_path} \(File too large\)"):
         locked(tmp_path).__enter__()
@@ -124,7 +117,11 @@ def test_lock_on_a_full_disk_raises_and_leaves_nothing(tmp_path):
 
 
 def test_lock_of_another_process_raises_until_it_dies(tmp_path):
-    with subprocess.Popen([sys.executable, "-c", PROGRAM, tmp_path], stdout=subprocess.PIPE, text=True) as holder:
+    program = (
+        "import pathlib, sys, time\nfrom proximo.storage.run_directory import locked\nwith locked(pathlib.Path(sys.argv[1])):"
+    )
+    command = [sys.executable, "-c", f"{program}\n print('locked', flush=True)\n time.sleep(60)", tmp_path]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout.readline() == "locked\n"
         with pytest.raises(RunDirectoryError, match=rf"in use by process {holder.pid} on \S+ \(since 20.*--name"):
             locked(tmp_path).__enter__()
@@ -144,3 +141,63 @@ def test_missing_run_directory_cannot_be_locked(tmp_path):
     with pytest.raises(RunDirectoryError, match=r"Cannot lock .*nowhere: there is no such run directory"):
         locked(tmp_path / "nowhere").__enter__()
     assert not (tmp_path / "nowhere").exists()
+
+
+DIFFER = "the resumed run may differ in its last bits."
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda s: s["versions"].update(jax="0.0.1"), "jax was 0.0.1 and is"),
+        (lambda s: s["versions"].update(brax="0.1"), "brax was 0.1 and is"),
+        (lambda s: s.update(cpu_count=999), "the number of CPUs was 999 and is"),
+        (lambda s: s.update(device_kind="abacus"), "the device was abacus and is"),
+        (lambda s: s["environment"].update(NPROC="77"), "NPROC was 77 and is not set now"),
+        (lambda s: s["environment"].update(XLA_FLAGS="--xla_old"), "XLA_FLAGS was --xla_old and is"),
+        (lambda s: s.pop("versions"), "{}/system.json is missing or damaged"),
+        (lambda s: s["versions"].update(craftax="1"), None),
+        (lambda s: s["environment"].update(JAX_COMPILATION_CACHE_DIR="/elsewhere"), None),
+    ],
+)
+def test_each_difference_that_changes_bits_is_reported(tmp_path, monkeypatch, change, sentence):
+    monkeypatch.delenv("NPROC", raising=False)
+    monkeypatch.setenv("XLA_FLAGS", os.environ.get("XLA_FLAGS", "") + " ")
+    system = system_info()
+    assert json.loads(json.dumps(system)) == system
+    assert system["versions"]["jax"] == jax.__version__
+    assert system["environment"]["XLA_FLAGS"].endswith(" ")
+    change(system)
+    run_directory.write_start_files(tmp_path, Config(), "", system)
+    found = system_differences(tmp_path, "brax")
+    assert len(found) == bool(sentence)
+    assert all(text.startswith(sentence.format(tmp_path)) and text.endswith(DIFFER) for text in found)
+    missing = [f"{tmp_path}/system.json is missing or damaged: {DIFFER}"]
+    (tmp_path / "system.json").write_text("{")
+    assert system_differences(tmp_path, "brax") == missing
+    (tmp_path / "system.json").unlink()
+    assert system_differences(tmp_path, "brax") == missing
+
+
+@pytest.mark.parametrize("operation", ["fsync", "replace", None])
+def test_failed_write_keeps_the_old_content(tmp_path, monkeypatch, operation):
+    write_atomic(tmp_path / "a", "old")
+
+    if operation is not None:
+        monkeypatch.setattr(os, operation, mock.Mock(side_effect=OSError(28, "No space left on device")))
+    with contextlib.nullcontext() if operation else full_disk(), pytest.raises(OSError, match=r"No space left|too large"):
+        write_atomic(tmp_path / "a", "new")
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a": "old"}
+
+
+def test_records_on_a_full_disk_are_whole_or_lost_and_in_order(tmp_path):
+    draw, warnings, written = random.Random(0), [], b""
+    file = AppendedFile(tmp_path / "rows", warnings.append)
+    for i in range(300):
+        record, room = b"%d:%s\n" % (i, b"x" * draw.randrange(9000)), draw.choice([None, draw.randrange(12_000)])
+        with full_disk(len(written) + room) if room is not None else contextlib.nullcontext():
+            file.append(record)
+            file.sync()
+        written += record if room is None or room >= len(record) else b""
+        assert (tmp_path / "rows").read_bytes() == written
+    assert warnings == [f"Cannot write {tmp_path / 'rows'} (File too large): it gets no new rows until it can be written."]

@@ -69,9 +69,7 @@ class Recording(Reporter):
 
     def __init__(self):
         self.warnings = []
-
-    def warned(self, message):
-        self.warnings.append(message)
+        self.warned = self.warnings.append
 
 
 def searched(folder, plan, stop_at=None, reporter=None, **options):

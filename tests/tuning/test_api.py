@@ -1,5 +1,7 @@
 """``proximo.tune`` searches as the command does."""
 
+from unittest import mock
+
 import pytest
 
 import proximo
@@ -10,13 +12,14 @@ from proximo.tracking.reporter import Reporter
 from proximo.training.interrupts import AbandonedError
 from proximo.tuning.plan import open_journal, read_plan
 
-from studies import ENV, SETTINGS
+from studies import ENV, SETTINGS, Scripted
 
 SPACE = "learning_rate: {low: 1e-4, high: 1e-1, log: true}\ngamma: [0.9, 0.99]\n"
 SEARCH = {"trials": 3, "seeds": 1, "together": 3, "evaluations": 2, "finalists": 0, "pruner": "none"}
 
 
-def test_study_fixes_given_settings_and_its_preset_is_a_config(tmp_path, capsys):
+def test_study_fixes_given_settings_and_its_preset_is_a_config(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("proximo.tuning.study.Batch", Scripted)
     (tmp_path / "space.yaml").write_text(SPACE)
     given = {name: x for name, x in SETTINGS.items() if name != "learning_rate"} | SEARCH
     where = {"space": tmp_path / "space.yaml", "tune_dir": tmp_path, "name": "s"}
@@ -53,10 +56,7 @@ def test_study_has_its_plan_as_soon_as_it_has_its_name(tmp_path, monkeypatch):
 
 
 def test_ctrl_c_during_a_call_that_does_not_return_keeps_the_process(tmp_path, monkeypatch):
-    def abandoned(self):
-        raise AbandonedError
-
-    monkeypatch.setattr("proximo.tuning.study.Study.search", abandoned)
+    monkeypatch.setattr("proximo.tuning.study.Study.search", mock.Mock(side_effect=AbandonedError))
     with pytest.raises(KeyboardInterrupt):
         proximo.tune(ENV, preset=False, tune_dir=tmp_path, name="s", **SETTINGS)
     folder = tmp_path / ENV.replace(":", "-") / "s"
