@@ -1,4 +1,4 @@
-"""``PPO`` learns as the command line does, acts on one and on many observations, and is saved and loaded exactly."""
+"""``PPO`` learns as the command line does, and is saved and loaded exactly."""
 
 import concurrent.futures
 import gc

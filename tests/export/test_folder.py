@@ -1,4 +1,4 @@
-"""The folder of an export: its content, that it needs neither JAX nor proximo, and that an invalid one is never left."""
+"""The folder of an export: its content needs neither JAX nor proximo, and an invalid one is never left."""
 
 import hashlib
 import json

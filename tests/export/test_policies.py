@@ -1,4 +1,4 @@
-"""Every kind of policy: ONNX Runtime acts like JAX over steps with resets, each with its own memory; privileged observations are only for the value."""
+"""ONNX Runtime acts like JAX with every kind of policy; privileged observations are only for the value."""
 
 import dataclasses
 import functools
@@ -193,7 +193,7 @@ def test_only_ties_may_choose_another_action():
 
 
 def test_a_bfloat16_policy_is_exported_in_float32():
-    policy = made(memory="lstm", actions=Discrete(3))
+    policy = made(memory="lstm", actions=Discrete(3, 2), observe_action=True)
     narrow = dataclasses.replace(policy, config=override(policy.config, {"compute_dtype": "bfloat16"}))
     torsos = tuple(dataclasses.replace(torso, compute_dtype="bfloat16") for torso in policy.actor_critic.torsos)
     narrow = dataclasses.replace(narrow, actor_critic=dataclasses.replace(policy.actor_critic, torsos=torsos))

@@ -1,4 +1,4 @@
-"""Trainings over processes on loopback: they equal one process with as many devices, and stop and resume as one."""
+"""Trainings over processes equal one process with as many devices, and stop and resume as one."""
 
 import json
 import os

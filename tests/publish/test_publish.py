@@ -224,7 +224,7 @@ def test_edited_card_is_pulled_unlisted_files_are_not_and_proposed_commands_can_
 
 
 def asking_for(folder, env_id="proximo:PocMemory", eval_env="", wrappers="none", **settings):
-    """``folder`` with the settings of a stranger who asks for other environments, for a tracker and for Ray actors."""
+    """``folder`` with a stranger's settings, who asks for other environments, a tracker and Ray actors."""
     config = yaml.safe_load((folder / "config.yaml").read_text())
     config["env"] |= {"id": env_id, "env_settings": settings, "wrappers": wrappers, "actors": 8}
     config["run"] |= {"track": "pathlib:Path", "eval_env": eval_env}

@@ -1,4 +1,4 @@
-"""The files of a report: the page loads nothing, and what users have named cannot become markup or a formula in them."""
+"""The files of a report: the page loads nothing, and no name can become markup or a formula in them."""
 
 import contextlib
 import csv
@@ -86,7 +86,7 @@ def test_page_and_csv_show_how_runs_ended_and_differ(groups):
     write_rows(groups[0] / "seed-1", [])
     (groups[0] / "seed-1" / "failure.txt").write_text("NaN in the loss.")
     write_rows(groups[0] / "seed-2", [])
-    report = reported(groups)
+    report = reported(groups, picture=True)
     notices = [text_of(notice).strip() for notice in re.findall(r"<li>(.*?)</li>", report.html.read_text())]
     assert notices[:3] == [
         "gru/seed-0: interrupted at 50% (10,240 of 20,480 steps).",

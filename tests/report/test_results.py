@@ -60,7 +60,7 @@ def test_without_evaluations_the_last_episodes_count(tmp_path):
 
 @pytest.fixture
 def failing(tmp_path):
-    """Two groups: two seeds of the first failed before their first evaluation, one of them in its first update; one is running."""
+    """Two seeds of the first group failed before their first evaluation, one in its first update; one is running."""
     for seed, returns in enumerate([(400.0, 480.0), (450.0, 500.0)]):
         evaluated(tmp_path / "a" / f"seed-{seed}", *returns)
         evaluated(tmp_path / "b" / f"seed-{seed}", 100.0, 200.0 + seed)

@@ -1,4 +1,4 @@
-"""Runs are read with their settings, sessions and how they ended; which of them are compared, and how their groups are called."""
+"""Runs are read with their settings, sessions and ends; which are compared, and how their groups are called."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Checkpoints: states are restored bit for bit, damage always raises, and a crash at any moment loses nothing that was saved."""
+"""Checkpoints are restored bit for bit; damage always raises; a failure at any moment loses nothing that was saved."""
 
 import hashlib
 import json
@@ -191,7 +191,7 @@ def test_the_newest_valid_checkpoint_is_loaded_with_a_warning_for_each_newer_one
     assert checkpoint.steps(folder) == [9, 20, 100]
     save_checkpoint(folder, 101, constant(1))
     rewrite_meta(folder / "101", format_version=6)
-    with pytest.raises(CheckpointError, match=re.escape(NEWER.format(folder / "101", 6))):  # it is never skipped
+    with pytest.raises(CheckpointError, match=re.escape(NEWER.format(folder / "101", 6))):  # never skipped
         run_lookup.load_newest(folder)
     checkpoint.keep(folder, [9, 20, 100])
     flip(folder / "100" / checkpoint.STATE, 300, 1)

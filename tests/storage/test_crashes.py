@@ -1,4 +1,4 @@
-"""A process that ends at any moment of a save leaves the old or the new state: never a mixture, never nothing."""
+"""A process that ends at any moment of a save leaves the old or the new state, and never a mixture."""
 
 import builtins
 import contextlib
@@ -110,7 +110,7 @@ def crashes(tmp_path, before, save: Callable, every: int) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def agents():
-    """Agents by name. The second one has another activation, which no shape shows; the third one has other shapes and fewer steps."""
+    """Agents by name. No shape shows the other activation of the second one."""
     settings = {name: value for name, value in SMALL.items() if name not in ("tensorboard", "total_steps")}
 
     def prepared(seed, updates, **changed):
@@ -133,7 +133,7 @@ def agents():
 
 @pytest.fixture(autouse=True)
 def faster(monkeypatch):
-    """Each crash reads one of a few settings, and the processes of the test see what is written without waiting for the disk."""
+    """Each crash reads one of a few settings, and the processes do not wait for the disk."""
     monkeypatch.setattr(run_directory, "read_yaml", cache(run_directory.read_yaml))
     monkeypatch.setattr(os, "fsync", lambda file: None)
 

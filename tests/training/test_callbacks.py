@@ -253,6 +253,7 @@ def test_a_hook_may_be_a_function_in_c_and_every_may_change():
 
 
 LOCKED = SimpleNamespace(on_end=print, lock=threading.Lock())
+NO_JSON = SimpleNamespace(state_dict=lambda: {"count": np.float32(1)})
 
 
 def refused(callbacks, **settings):
@@ -278,7 +279,7 @@ def refused(callbacks, **settings):
         (lambda: EarlyStopping(at=float("nan")), "EarlyStopping: at = nan: expected a number"),
         (lambda: Checkpoints("."), "folder = '.': expected the path of a folder, not the working folder"),
         (lambda: Video("videos", max_steps=0), "max_steps = 0: expected a whole number of 1"),
-        (SeedCallbacks([SimpleNamespace(state_dict=lambda: {1j})]).state, ".state_dict() returns a value that is not JSON"),
+        (SeedCallbacks([NO_JSON]).state, "SimpleNamespace.state_dict() returns a value that is not JSON"),
     ],
 )  # fmt: skip
 def test_callbacks_arguments_and_states_that_do_not_fit_raise_before_a_run_is_made(tmp_path, monkeypatch, make, message):

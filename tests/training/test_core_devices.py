@@ -1,5 +1,5 @@
-"""Seeds of one program are divided over cores, which changes nothing else. The tests start this file as a program,
-because the number of devices cannot change after JAX has started: ``python test_core_devices.py FOLDER``."""
+"""Seeds of one program are divided over cores, which changes nothing else. The tests start this file as a program:
+the number of devices cannot change after JAX has started."""
 
 import json
 import os
@@ -40,7 +40,7 @@ def narrowed(rates):
     """A batch of trials goes on with the last one after the first evaluation: its slots then, and the seconds
     of the whole batch, in those of the slots that are left."""
     batch.MIN_COMPILE_SECONDS, TimedCalls.seconds_per_update = 0.0, 1e9
-    configs = [make_config("toys:RandomEnds", {**SETTINGS, "learning_rate": rate}, preset=False) for rate in rates]  # as compiled
+    configs = [make_config("toys:RandomEnds", {**SETTINGS, "learning_rate": rate}, preset=False) for rate in rates]
     trials = batch.Batch(configs, [100], len(rates), Watching())
     for _, _, results in trials.train(2):
         trials.live = {len(rates) - 1} if results else trials.live
@@ -80,9 +80,9 @@ def main(folder):
     of_five = set(spread)
     proximo.resume(half[0].parent, progress=False, total_steps=SMALL["total_steps"])
     spread.clear()
-    four = train("four", seeds=4)
+    four = train("four", seeds=4, eval_episodes=0)
     of_four = set(spread)
-    alone = train("alone", seed=1)
+    alone = train("alone", seed=1, eval_episodes=0)
     system = json.loads((whole[0] / "system.json").read_text())
     (whole[0] / "system.json").write_text(json.dumps({**system, "core_devices": 0}))
     differences = jax.tree.map(lambda a, b: float(abs(a - b).max()), policy(whole[1]), policy(alone[0]))

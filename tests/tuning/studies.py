@@ -17,7 +17,7 @@ ENV = "toys:Forbidden"
 
 
 def config(**settings):
-    """Eight updates on a task of one step that pays 0 … 3, more for a later action, of which some are forbidden each time."""
+    """Eight updates on a task of one step that pays 0 … 3, more for a later action; some are forbidden."""
     return make_config(ENV, {**SETTINGS, **settings}, preset=False)
 
 
