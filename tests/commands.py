@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -122,6 +123,13 @@ def pressed_twice(*_: Any) -> None:
 def ended_at_once(code: int) -> NoReturn:
     """In place of ``os._exit``."""
     raise SystemExit(code)
+
+
+def free_address() -> str:
+    """``HOST:PORT`` on loopback where nothing listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
 def last_best(evaluations: dict[int, float]) -> int:

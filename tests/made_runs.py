@@ -63,3 +63,10 @@ def write_rows(run_dir: Path, rows: list[dict[str, Any]]) -> None:
 def save_checkpoint(folder: Path, step: int, state: Any, info: dict[str, Any] | None = None) -> Path:
     """Write a checkpoint without settings."""
     return checkpoint.write(folder, step, encode(step, state, info or {}))
+
+
+def flip(path: Path, byte: int, bit: int) -> None:
+    """Change one bit of a file."""
+    data = bytearray(path.read_bytes())
+    data[byte] ^= 1 << bit
+    path.write_bytes(data)

@@ -1,4 +1,4 @@
-"""``PPO`` learns as the command line does, acts on one and on many observations, and is saved and loaded exactly."""
+"""``PPO`` learns as the command line does, and is saved and loaded exactly."""
 
 import concurrent.futures
 import gc
@@ -9,6 +9,7 @@ import os
 import signal
 import threading
 import weakref
+from types import SimpleNamespace
 
 import gymnasium as gym
 import jax
@@ -35,6 +36,7 @@ from helpers import bits
 
 SETTINGS = {n: x for n, x in SMALL.items() if n not in ("tensorboard", "total_steps")}
 TOTAL = SMALL["total_steps"]
+ADAPTIVE = {**GRU, "learning_rate": "1e-3", "objective": "kl_penalty", "desired_kl": 0.01}
 
 
 def agent(env="toys:RandomEnds", **settings):
@@ -47,11 +49,11 @@ def leaves(learner):
 
 def test_learn_equals_the_command_line_and_writes_nothing(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    learner = agent(**GRU)
+    learner = agent(**ADAPTIVE)
     assert learner.learn(TOTAL) is learner
     assert capsys.readouterr() == ("", "")
     assert not list(tmp_path.iterdir())
-    run_dir = trained(tmp_path / "runs", "r", **GRU)
+    run_dir = trained(tmp_path / "runs", "r", **ADAPTIVE)
     saved = learner.save(tmp_path / "saved")
     assert final_state(saved) == final_state(run_dir)
     steps = [row["step"] for row in learner.history if "eval/return_mean" in row]
@@ -71,13 +73,12 @@ def test_a_full_disk_leaves_the_earlier_save(tmp_path):
 
 
 def test_learning_in_two_parts_equals_learning_at_once(tmp_path):
-    settings = {**GRU, "learning_rate": "1e-3", "objective": "kl_penalty", "desired_kl": 0.01}
-    learner = agent(**settings).learn(10 * BATCH)
+    learner = agent(**ADAPTIVE).learn(10 * BATCH)
     assert float(learner._state.learner.adaptive.kl_coef) != 1.0
     assert float(learner._state.learner.adaptive.rate_factor) != 1.0
     again = proximo.load(learner.save(tmp_path / "saved"))
     assert (again.step, again.history) == (10 * BATCH, learner.history)
-    whole = agent(**settings).learn(TOTAL)
+    whole = agent(**ADAPTIVE).learn(TOTAL)
     assert leaves(learner.learn(10 * BATCH)) == leaves(again.learn(10 * BATCH)) == leaves(whole)
     assert learner.step == again.step == whole.step == TOTAL
     assert final_state(again.save(tmp_path / "again")) == final_state(whole.save(tmp_path / "whole"))
@@ -124,11 +125,7 @@ def test_loaded_object_has_its_settings_and_preprocessing(tmp_path):
     assert learner.config.env.frame_stack == 2
 
 
-class Custom(toys.RandomEnds):
-    pass
-
-
-@pytest.mark.parametrize("env", [Custom(), lambda: Custom(), Countdown])
+@pytest.mark.parametrize("env", [toys.RandomEnds(), lambda: toys.RandomEnds(), Countdown])
 def test_environment_may_be_an_object(tmp_path, env):
     learner = agent(env).learn(BATCH)
     assert learner.config.env.id.startswith("<")
@@ -172,24 +169,20 @@ def test_set_env_continues_random_numbers_and_can_be_resumed(tmp_path):
     assert switched()[0] == switched(tmp_path)[0] == learned
 
 
-class Seeded(Countdown):
-    """Records the seeds of all resets."""
-
-    seeds: list[int] = []  # noqa: RUF012
-
-    def reset(self, *, seed=None, options=None):
-        if seed is not None:
-            self.seeds.append(seed)
-        return super().reset(seed=seed)
-
-
 def test_set_env_on_gymnasium_uses_new_seeds():
+    class Seeded(Countdown):
+        def reset(self, *, seed=None, options=None):
+            given.extend([] if seed is None else [seed])
+            return super().reset(seed=seed)
+
+    given = []
+
     def seeds_of_training():
         learner, seeds = agent(Seeded, eval_episodes=0, num_workers=0), []
         for _ in range(3):
-            Seeded.seeds.clear()
+            given.clear()
             learner.learn(BATCH)
-            seeds += Seeded.seeds
+            seeds += given
             learner.set_env(lambda: Seeded())
             assert np.abs(learner._state.learner.reward_normalizer.running_return).max() == 0
         return seeds, leaves(learner)
@@ -219,20 +212,6 @@ def test_ctrl_c_while_compiling_and_learning_keeps_what_was_learned():
     assert learner.learn(BATCH).step > 4 * BATCH
 
 
-def test_the_policy_is_kept_until_the_agent_changes():
-    class StopAt:
-        def on_update(self, info):
-            assert info.run_dir is None
-            return info.step >= 3 * BATCH
-
-    learner = agent(eval_episodes=0)
-    before = learner.policy
-    assert learner.policy is before
-    learner.learn(TOTAL, callbacks=[StopAt()])
-    assert learner.policy is learner.policy is not before
-    assert (before.step, learner.policy.step, learner.policy.config) == (0, 3 * BATCH, learner.config)
-
-
 class Paying(toys.RandomEnds):
     def __init__(self):
         self.default_params = {"reward": 1.0, "key": jax.random.key(0)}
@@ -256,6 +235,7 @@ def test_the_agent_acts_and_is_saved_while_it_learns(tmp_path):
     Only one call learns."""
     learner, observation = agent(updates_per_call=1, eval_episodes=0), np.zeros(3, np.float32)
     kept, steps, ended = [learner.policy], [], threading.Event()
+    assert learner.policy is kept[0], "until the agent changes"
     with pytest.raises(ConfigError, match="total_steps = 1"):
         learner.learn(1)
 
@@ -266,22 +246,25 @@ def test_the_agent_acts_and_is_saved_while_it_learns(tmp_path):
             count += 1
         return count
 
-    class Uses:
-        def on_update(self, info):
-            kept.append(learner.policy)
-            steps.append((info.step, learner.step, proximo.load(learner.save(tmp_path / "saved")).step))
-            for change in (lambda: learner.learn(BATCH), lambda: learner.set_env("toys:RandomEnds")):
-                with pytest.raises(ConfigError, match=r"^This agent is already learning in another call or thread"):
-                    threads.submit(change).result()
+    def use(info):
+        assert info.run_dir is None
+        kept.append(learner.policy)
+        steps.append((info.step, learner.step, proximo.load(learner.save(tmp_path / "saved")).step))
+        for change in (lambda: learner.learn(BATCH), lambda: learner.set_env("toys:RandomEnds")):
+            with pytest.raises(ConfigError, match=r"^This agent is already learning in another call or thread"):
+                threads.submit(change).result()
+        return info.step >= 3 * BATCH
 
     with concurrent.futures.ThreadPoolExecutor(2) as threads:
         acting = threads.submit(act)
         try:
-            learner.learn(3 * BATCH, callbacks=[Uses()])
+            learner.learn(TOTAL, callbacks=[SimpleNamespace(on_update=use)])
         finally:
             ended.set()
     assert acting.result() > 0
     assert steps == [(n * BATCH,) * 3 for n in range(1, 4)]
+    assert learner.policy is learner.policy is not kept[0]
+    assert (kept[0].step, learner.policy.step, learner.policy.config) == (0, 3 * BATCH, learner.config)
     assert len({tuple(bits(policy.actor_critic)) for policy in kept}) == len(kept) == 4
 
 
@@ -289,15 +272,12 @@ def test_only_an_evaluation_better_than_all_earlier_ones_is_the_best(tmp_path, m
     """Also in a further call of ``learn``, and of an agent that was loaded."""
     returns, best = iter([5.0, 9.0, 7.0, 9.5, 8.0, 9.75]), []
 
-    class Seen:
-        def on_evaluation(self, result):
-            best.append(result.is_best)
-
+    seen = [SimpleNamespace(on_evaluation=lambda result: best.append(result.is_best))]
     played = lambda *_: (Episodes(np.array([next(returns)]), np.array([1]), None, 0).rows(), 0)  # noqa: E731
     monkeypatch.setattr(PeriodicEvaluation, "_play", played)
     learner = agent(eval_every=BATCH)
-    learner.learn(2 * BATCH, callbacks=[Seen()]).learn(2 * BATCH, callbacks=[Seen()])
-    proximo.load(learner.save(tmp_path / "saved")).learn(2 * BATCH, callbacks=[Seen()])
+    learner.learn(2 * BATCH, callbacks=seen).learn(2 * BATCH, callbacks=seen)
+    proximo.load(learner.save(tmp_path / "saved")).learn(2 * BATCH, callbacks=seen)
     assert best == [True, True, False, True, False, True]
 
 
@@ -331,11 +311,6 @@ def newest(run_dir):
     return found.path, meta
 
 
-def forged(path, meta):
-    """Write ``meta`` with valid checksums."""
-    (path / checkpoint.META).write_bytes(checkpoint.signed(meta))
-
-
 def test_loading_a_policy_with_nan_or_infinity_raises(tmp_path):
     saved = agent().save(tmp_path / "saved")
     path, meta = newest(saved)
@@ -347,7 +322,7 @@ def test_loading_a_policy_with_nan_or_infinity_raises(tmp_path):
         data = safetensors.numpy.save(arrays)
         meta["files"][checkpoint.STATE] = {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
         (path / checkpoint.STATE).write_bytes(data)
-        forged(path, meta)
+        (path / checkpoint.META).write_bytes(checkpoint.signed(meta))  # the checksums are valid
         with pytest.raises(CheckpointError, match=r"has NaN or infinity in .*weight, so its policy cannot act"):
             load(saved)
 

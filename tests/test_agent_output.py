@@ -2,6 +2,7 @@
 
 import base64
 import json
+from types import SimpleNamespace
 
 import imageio_ffmpeg
 import jax
@@ -94,18 +95,9 @@ def test_watch_writes_a_file_shows_a_clip_or_opens_a_window(learned, tmp_path, m
         assert learned.watch(episodes=1, max_steps=3) is None
     assert shown[0]["text/html"].startswith("<video")
 
-    class Screen:
-        def __init__(self, fps):
-            self.closed = False
-
-        def show(self, frame, title):
-            shown.append(title)
-
-        def close(self):
-            shown.append("closed")
-
+    screen = {"closed": False, "show": lambda frame, title: shown.append(title), "close": lambda: shown.append("closed")}
     monkeypatch.setattr(window, "has_display", lambda: True)
-    monkeypatch.setattr(window, "Window", Screen)
+    monkeypatch.setattr(window, "Window", lambda fps: SimpleNamespace(**screen))
     assert learned.watch(episodes=1, max_steps=3) is None
     assert [title.split(" · ")[2] for title in shown[1:-1]] == ["step 0", "step 1", "step 2", "step 3"]
     assert shown[-1] == "closed"

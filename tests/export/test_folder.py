@@ -1,4 +1,4 @@
-"""The folder of an export: its content, that it needs neither JAX nor proximo, and that an invalid one is never left."""
+"""The folder of an export: its content needs neither JAX nor proximo, and an invalid one is never left."""
 
 import hashlib
 import json
@@ -95,27 +95,22 @@ def test_the_metadata_describe_the_files(tmp_path):
     assert (properties["run"], properties["step"]) == ("runs/a/b", "0")
 
 
-def test_a_wrong_export_leaves_the_earlier_one_unchanged(tmp_path, monkeypatch):
-    policy, target = made(), tmp_path / "export"
+def test_an_export_replaces_an_earlier_one_and_nothing_else_and_a_wrong_one_nothing(tmp_path, monkeypatch):
+    policy, target = made(), tmp_path / "out"
+    target.mkdir()
+    for name, content in {"metadata.json": '{"format": "proximo-export"}', "thesis.txt": "years of work"}.items():
+        (target / name).write_text(content)
     export(policy, target)
+    assert {path.name for path in target.iterdir()} == FILES | {"thesis.txt"}
+    assert export(policy, target, batch=2).metadata["environments"] == 2
+    assert "policy.init_memory(2)" in (target / "README.md").read_text()
     before = {path.name: path.read_bytes() for path in target.iterdir()}
     monkeypatch.setattr(parity, "TOLERANCE", -1.0)
     for out in (target, tmp_path / "other"):
         with pytest.raises(ParityError, match=r"Export failed: at step .*nothing was written"):
             export(policy, out)
     assert {path.name: path.read_bytes() for path in target.iterdir()} == before
-    assert [path.name for path in tmp_path.iterdir()] == ["export"]
-
-
-def test_an_export_replaces_an_earlier_one_and_nothing_else(tmp_path):
-    target = tmp_path / "out"
-    target.mkdir()
-    for name, content in {"metadata.json": '{"format": "proximo-export"}', "thesis.txt": "years of work"}.items():
-        (target / name).write_text(content)
-    export(made(), target)
-    assert {path.name for path in target.iterdir()} == FILES | {"thesis.txt"}
-    assert export(made(), target, batch=2).metadata["environments"] == 2
-    assert "policy.init_memory(2)" in (target / "README.md").read_text()
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 def test_folders_that_cannot_be_written_raise_one_sentence(tmp_path, monkeypatch):

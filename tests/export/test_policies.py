@@ -1,4 +1,4 @@
-"""Every kind of policy: ONNX Runtime acts like JAX over steps with resets, each with its own memory; privileged observations are only for the value."""
+"""ONNX Runtime acts like JAX with every kind of policy; privileged observations are only for the value."""
 
 import dataclasses
 import functools
@@ -31,13 +31,14 @@ COVERING = {
     },
     "state-dependent noise, GTrXL": {**MEMORIES["gtrxl"], "memory_settings": {"window": 3, "heads": 2}, "actions": BOUNDED, "sde_every": 4},
     "custom encoder, memory and distribution": {
-        "actions": Discrete(3), "encoder": "custom_networks:Encoder", "memory": "custom_networks:Memory", "distribution": "custom_networks:Choice",
+        "actions": Discrete(4, 2), "encoder": "custom_networks:Encoder", "memory": "custom_networks:Memory", "distribution": "custom_networks:Choice",
     },
-    "Beta": {"actions": BOUNDED, "distribution": "beta"},
     "masked bits, LSTM carried over": {
         "space": toys.masked(Dict((("n", Discrete(5, -1)),)), 8), "actions": BITS, "memory": "lstm", "reset_memory": False,
     },
-    "observing, minGRU": {"actions": Discrete(4, 2), "memory": "mingru", "observe_action": True, "observe_reward": True},
+    "Beta, observing, minGRU": {
+        "actions": BOUNDED, "distribution": "beta", "memory": "mingru", "observe_action": True, "observe_reward": True,
+    },
     "IMPALA CNN, layer norm, shared layer": {
         "space": toys.IMAGE, "actions": BITS, "encoder": "impala_cnn", "cnn_features": 9, "layer_norm": True, "shared_sizes": (5,),
     },
@@ -78,16 +79,16 @@ def test_export_acts_as_the_policy(kind):
         memories[1] = after
 
 
-SAMPLED = {
-    "choices": {"actions": MIXED, "memory": "gru", "observe_action": True},
-    "numbers": {"actions": BOUNDED, "action_mapping": "tanh"},
-    "state-dependent": {"actions": BOUNDED, "sde_every": 4},
-}
-
-
-@pytest.mark.parametrize("kind", SAMPLED)
-def test_noise_samples_and_zeros_are_greedy(kind):
-    policy = made(**SAMPLED[kind])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"actions": MIXED, "memory": "gru", "observe_action": True},
+        {"actions": BOUNDED, "action_mapping": "tanh"},
+        {"actions": BOUNDED, "sde_every": 4},
+    ],
+)
+def test_noise_samples_and_zeros_are_greedy(settings):
+    policy = made(**settings)
     policy_function = PolicyFunction(policy, deterministic=False)
     export = exported(policy, deterministic=False)
     parity.check(policy_function, export.run, None)
@@ -160,13 +161,10 @@ def changed(policy_function, name, change):
     return run
 
 
-WRONG = {
-    **dict.fromkeys(
-        ("memory.0.next", "action", "value", "log_prob"), lambda x: x + np.float32(3e-5) * np.maximum(1.0, np.abs(x))
-    ),
-    "logits": lambda x: x.astype(np.float64),
-    "memory.0": lambda x: np.zeros_like(x),
-}
+WRONG = dict.fromkeys(
+    ("memory.0.next", "action", "value", "log_prob"), lambda x: x + np.float32(3e-5) * np.maximum(1.0, np.abs(x))
+)
+WRONG |= {"logits": lambda x: x.astype(np.float64), "memory.0": np.zeros_like}
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -195,7 +193,7 @@ def test_only_ties_may_choose_another_action():
 
 
 def test_a_bfloat16_policy_is_exported_in_float32():
-    policy = made(memory="lstm", actions=Discrete(3))
+    policy = made(memory="lstm", actions=Discrete(3, 2), observe_action=True)
     narrow = dataclasses.replace(policy, config=override(policy.config, {"compute_dtype": "bfloat16"}))
     torsos = tuple(dataclasses.replace(torso, compute_dtype="bfloat16") for torso in policy.actor_critic.torsos)
     narrow = dataclasses.replace(narrow, actor_critic=dataclasses.replace(policy.actor_critic, torsos=torsos))

@@ -115,7 +115,6 @@ def test_another_model_is_refused():
     x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1]) for name in "xy")
     graph = onnx.helper.make_graph([onnx.helper.make_node("Identity", ["x"], ["y"])], "g", [x], [y])
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=10)
-    with pytest.raises(
-        PolicyError, match=r"^The model is not a policy of proximo: expected a policy\.onnx that `proximo export`"
-    ):
+    sentence = r"^The model is not a policy of proximo: expected a policy\.onnx that `proximo export`"
+    with pytest.raises(PolicyError, match=sentence):
         ExportedPolicy(model.SerializeToString())

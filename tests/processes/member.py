@@ -1,4 +1,4 @@
-"""One of several processes without a training: ``member.py ADDRESS COUNT INDEX FAULT``. Process 1 has the fault."""
+"""One of several processes without a training: ``member.py ADDRESS COUNT INDEX FAULT``, that of process 1."""
 
 import os
 import signal

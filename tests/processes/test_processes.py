@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from addresses import free_address
+from commands import free_address
 from proximo.collect.devices import with_device_number
 from proximo.errors import ConfigError
 from proximo.processes.joining import find_cluster
@@ -49,26 +49,17 @@ def run_members(count, fault):
     return [(member.wait(), *member.communicate()) for member in members], seconds
 
 
-def test_processes_agree():
-    ended, _ = run_members(3, "none")
-    assert [code for code, _, _ in ended] == [0] * 3, ended
-
-
 @pytest.mark.parametrize(
     ("fault", "code", "sentence"),
     [
-        (
-            "stopped",
-            1,
-            "process 0 ends, because process 1 has not answered for 2 s: it was killed or stopped, .* Go on with: this.",
-        ),
+        ("stopped", 1, "process 0 ends, because process 1 has not answered for 2 s: it was killed or stopped, .* Go on with: this."),
         ("hangs", 1, "process 0 ends, because process 1 hangs: it has not come to the next update, .* Go on with: this."),
         ("raises", 1, r"process 0 ends, because process 1 has failed \(ValueError: no more bananas\). Go on with: this."),
         ("process 0 killed", 1, "process 1 ends, because process 0 has ended. Go on with: this."),
         ("late", 2, "process 0 of 2 could not join the others at 127.0.0.1:.*"),
         ("another setting", 2, "gamma is 0.9 in process 1 and 0.99 in process 0: .*"),
     ],
-)
+)  # fmt: skip
 def test_a_fault_of_one_process_ends_the_other_with_a_sentence(fault, code, sentence):
     ended, seconds = run_members(2, fault)
     found, _, error = ended[fault == "process 0 killed"]
@@ -79,10 +70,10 @@ def test_a_fault_of_one_process_ends_the_other_with_a_sentence(fault, code, sent
     assert fault == "process 0 killed" or len(lines) == 1  # JAX prints messages before it aborts
 
 
-def test_a_request_to_stop_reaches_all():
-    ended, _ = run_members(2, "asked")
-    assert [code for code, _, _ in ended] == [0, 0]
-    assert f"asked to stop by {signal.SIGTERM}" in ended[0][1]
+def test_processes_agree_and_a_request_to_stop_reaches_all():
+    ended, _ = run_members(3, "asked")
+    assert [code for code, _, _ in ended] == [0] * 3, ended
+    assert all(f"asked to stop by {signal.SIGTERM}" in out for _, out, _ in ended[::2])
 
 
 @pytest.mark.parametrize(
@@ -154,11 +145,7 @@ def test_a_cluster_is_read_from_the_variables_of_a_launcher(no_cluster, variable
         ((None, None, None), "no cluster was detected .*proximo launch"),
         (("a:1", None, None), "no cluster was detected .*all three"),
         (("a:1", 2, 2), r"process_id = 2: expected 0 to 1 \(num_processes - 1\)"),
-        *(
-            ((address, 2, i), f"^coordinator = '{address}': expected HOST:PORT")
-            for i in (0, 1)
-            for address in ("a", "h:", "h:65536")
-        ),
+        *(((x, 2, i), f"^coordinator = '{x}': expected HOST:PORT") for i in (0, 1) for x in ("a", "h:", "h:65536")),
     ],
 )
 def test_a_cluster_that_cannot_be_found_is_one_sentence(no_cluster, given, message):

@@ -1,4 +1,4 @@
-"""Trainings over processes on loopback: they equal one process with as many devices, and stop and resume as one."""
+"""Trainings over processes equal one process with as many devices, and stop and resume as one."""
 
 import json
 import os
@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from addresses import free_address
-from commands import rows
+from commands import free_address, rows
+from process_states import gone_within
 from proximo.cli import main
 
 HALF, STEPS = 256, 512
@@ -41,14 +41,6 @@ def ended_well(*processes):
     outputs = [process.communicate(timeout=240)[0] for process in processes]
     assert [process.returncode for process in processes] == [0] * len(processes), outputs
     return outputs
-
-
-def is_running(pid):
-    """Whether the process has not ended. A test is not its parent, and cannot wait for it."""
-    try:
-        return " Z " not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2][:3]
-    except OSError:
-        return False
 
 
 def saved(run_dir, step):
@@ -113,14 +105,12 @@ def test_a_signal_to_one_process_ends_all(sent, to, code, sentence, tmp_path):
         began = time.monotonic()
         os.kill(int(found[1]) if to == "process 1" else launch.pid, sent)
         output = launch.communicate(timeout=40)[0]
-        while any(map(is_running, found)) and time.monotonic() - began < 30:
-            time.sleep(0.1)
+        assert gone_within(30, found)
         assert time.monotonic() - began < (30 if sent == signal.SIGTERM else 3 + 5)
     finally:
         launch.kill()
     assert launch.returncode == code
     assert re.search(sentence, output), output
-    assert not any(map(is_running, found))
     assert len(list((run_dir / "checkpoints").glob("*"))) == (1 if sent == signal.SIGTERM else 0)
 
 

@@ -58,9 +58,8 @@ def test_pulled_policy_acts_like_the_published_one_and_resumes_to_the_same_bits(
     ours, theirs = proximo.load_policy(f"{run_dir}@{MIDDLE}"), proximo.load_policy(pulled)
     assert theirs.step == MIDDLE
     assert bits(theirs.actor_critic) == bits(ours.actor_critic)
-    assert proximo.evaluate(theirs, 6).summary() == published[0].evaluation["greedy"] | {
-        "ci95": proximo.evaluate(ours, 6).summary()["ci95"]
-    }
+    found = proximo.evaluate(theirs, 6).summary()
+    assert found == published[0].evaluation["greedy"] | {"ci95": proximo.evaluate(ours, 6).summary()["ci95"]}
     assert [row["step"] for row in rows(pulled)][-1] == MIDDLE, "the curve ends where the policy does"
     proximo.resume(pulled)
     assert final_state(pulled) == final_state(run_dir)
@@ -225,7 +224,7 @@ def test_edited_card_is_pulled_unlisted_files_are_not_and_proposed_commands_can_
 
 
 def asking_for(folder, env_id="proximo:PocMemory", eval_env="", wrappers="none", **settings):
-    """``folder`` with the settings of a stranger who asks for other environments, for a tracker and for Ray actors."""
+    """``folder`` with a stranger's settings, who asks for other environments, a tracker and Ray actors."""
     config = yaml.safe_load((folder / "config.yaml").read_text())
     config["env"] |= {"id": env_id, "env_settings": settings, "wrappers": wrappers, "actors": 8}
     config["run"] |= {"track": "pathlib:Path", "eval_env": eval_env}
@@ -285,11 +284,12 @@ def test_checkpoint_deleted_during_its_evaluation_with_other_settings_is_publish
         return evaluate(*arguments, **settings)
 
     monkeypatch.setattr(publish, "evaluate_policy", slow)
-    monkeypatch.setattr(
-        publish,
-        "film",
-        lambda policy, path, *numbers: filmed.append((policy.config.env.env_settings, *numbers)) or path.write_bytes(b"x"),
-    )
+
+    def film(policy, path, *numbers):
+        filmed.append((policy.config.env.env_settings, *numbers))
+        path.write_bytes(b"x")
+
+    monkeypatch.setattr(publish, "film", film)
     said = push(f"{run}@{MIDDLE}", tmp_path / "out", episodes=2, seed=5, env_settings={"show_steps": 1})
     assert filmed == [({"show_steps": 1}, 5, publish.CLIP_STEPS)]
     assert (said.evaluation["seed"], said.evaluation["env_settings"]) == (5, {"show_steps": 1})
@@ -367,11 +367,8 @@ def test_policy_pushed_to_the_hub_is_pulled_unchanged(the_hub, run_dir, tmp_path
     assert the_hub.private == {"me/poc": True}
     card = huggingface_hub.ModelCard.load(the_hub.folder / "me/poc/README.md")
     [result] = card.data.eval_results
-    assert (result.task_type, result.dataset_type, result.metric_type) == (
-        "reinforcement-learning",
-        "proximo:PocMemory",
-        "mean_reward",
-    )
+    types = (result.task_type, result.dataset_type, result.metric_type)
+    assert types == ("reinforcement-learning", "proximo:PocMemory", "mean_reward")
     greedy = said.evaluation["greedy"]
     assert result.metric_value == f"{greedy['return_mean']:.2f} +/- {greedy['return_std']:.2f}"
     assert {"ppo", "recurrent", "gru", "proximo:PocMemory"} <= set(card.data.tags)

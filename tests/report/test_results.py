@@ -1,4 +1,4 @@
-"""The figures of the table of results, and intervals over runs, compared with bootstraps that draw by index."""
+"""The figures of the table of results, intervals compared with bootstraps that draw by index, and curves."""
 
 import itertools
 
@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 from made_runs import BATCH, SPEED, made_group, made_rows, made_run, write_rows
+from proximo.report.curves import charts_of, common_grid, on_grid
 from proximo.report.results import (
     as_json,
     interquartile_band,
@@ -16,6 +17,8 @@ from proximo.report.results import (
     rank_weights,
 )
 from proximo.report.runs import read_runs, sections_of
+
+ENVS = ("gymnax:CartPole-v1", "gymnax:Acrobot-v1")
 
 
 def evaluated(run_dir, *returns, success=(0.5,)):
@@ -57,7 +60,7 @@ def test_without_evaluations_the_last_episodes_count(tmp_path):
 
 @pytest.fixture
 def failing(tmp_path):
-    """Two groups: two seeds of the first failed before their first evaluation, one of them in its first update; one is running."""
+    """Two seeds of the first group failed before their first evaluation, one in its first update; one is running."""
     for seed, returns in enumerate([(400.0, 480.0), (450.0, 500.0)]):
         evaluated(tmp_path / "a" / f"seed-{seed}", *returns)
         evaluated(tmp_path / "b" / f"seed-{seed}", 100.0, 200.0 + seed)
@@ -99,12 +102,10 @@ def test_last_evaluation_with_nan_or_without_success_is_not_replaced_by_an_earli
 
 def compared(tmp_path, **levels):
     """Groups by name, each of four seeds around its level, in as many environments as it has levels."""
-    envs = ("gymnax:CartPole-v1", "gymnax:Acrobot-v1")
-    paths = [
-        made_group(tmp_path / f"e{i}" / name, level=level, env=envs[i], name=name)
-        for name, found in levels.items()
-        for i, level in enumerate(found)
-    ]
+    paths = []
+    for name, found in levels.items():
+        for env, level in zip(ENVS, found, strict=False):
+            paths.append(made_group(tmp_path / env / name, level=level, env=env, name=name))
     return as_json(grouped(paths, tmp_path, ["name"]))
 
 
@@ -114,9 +115,8 @@ def test_all_groups_of_several_runs_are_compared_with_the_better_first(tmp_path)
     assert [(pair["x"], pair["y"]) for pair in pairs] == [("high", "low"), ("mid", "low"), ("high", "mid")]
     assert (pairs[0]["probability"], pairs[0]["ci95"]) == (1.0, [1.0, 1.0])
     assert results["improvement_over_environments"] == []
-    assert (
-        as_json(grouped([tmp_path / "e0" / name / "seed-0" for name in ("low", "mid")], tmp_path, ["name"]))["improvement"] == []
-    )
+    single = grouped([tmp_path / ENVS[0] / name / "seed-0" for name in ("low", "mid")], tmp_path, ["name"])
+    assert as_json(single)["improvement"] == []
 
 
 def test_overall_probability_is_the_mean_over_environments(tmp_path):
@@ -126,9 +126,8 @@ def test_overall_probability_is_the_mean_over_environments(tmp_path):
     assert (pair["x"], pair["y"], pair["environments"]) == ("a", "b", 2)
     assert pair["probability"] == pytest.approx(np.mean(single))
     assert pair["ci95"][0] <= pair["probability"] <= pair["ci95"][1]
-    assert [(row["environment"], row["group"]) for row in results["table"]] == [
-        (env, name) for env in ("gymnax:CartPole-v1", "gymnax:Acrobot-v1") for name in "ab"
-    ]
+    found = [(row["environment"], row["group"]) for row in results["table"]]
+    assert found == [(env, name) for env in ENVS for name in "ab"]
 
 
 def iqm(x, axis=0):
@@ -183,3 +182,44 @@ def test_probability_of_improvement_equals_the_brute_force_result(tasks):
     probability, interval = probability_of_improvement(tasks)
     assert probability == pytest.approx(np.mean([wins(x, y) for x, y in tasks]))
     np.testing.assert_allclose(interval, np.percentile(drawn, [2.5, 97.5]), atol=0.06)
+
+
+@pytest.mark.parametrize("rows", [1, 240, 241, 12_345])
+def test_thinned_curve_keeps_its_ends_and_the_sum_of_its_values(rows):
+    rng = np.random.default_rng(rows)
+    x, y = np.sort(rng.uniform(size=rows)), rng.normal(size=rows)
+    grid = common_grid([x], 240)
+    assert len(grid) == min(rows, 240)
+    assert (grid[0], grid[-1]) == (x[0], x[-1])
+    counts = np.diff([0, *np.searchsorted(x, grid, side="right")])
+    assert (on_grid(grid, x, y) * counts).sum() == pytest.approx(y.sum())
+    found = on_grid(np.array([0, 2, 4, 6, 8]), np.array([1, 2, 6]), np.array([1.0, 3.0, 10.0]))
+    np.testing.assert_allclose(found, [np.nan, 2, 6, 10, np.nan]), "the mean since the previous point, or interpolated"
+
+
+def test_short_curves_have_every_measured_point_over_both_axes(tmp_path):
+    group = made_group(tmp_path / "g", seeds=3)
+    write_rows(group / "seed-0", [row | {"rollout/success_rate": 0.2} for row in made_rows(20, 100, 0)])
+    section = grouped([group], tmp_path)[0]
+    chart, training, success = charts_of(section, 3)
+    assert [x["title"] for x in (chart, training, success)] == ["Evaluation return", "Training return", "Training success"]
+    assert [line["name"] for line in success["step"]["groups"][0]["lines"]] == ["g/seed-0"]
+    for axis, unit in (("step", BATCH), ("seconds", BATCH / SPEED)):
+        np.testing.assert_allclose(chart[axis]["x"], unit * np.array([5, 10, 15, 20]))
+        [group] = chart[axis]["groups"]
+        for line, run in zip(group["lines"], section.runs, strict=True):
+            np.testing.assert_allclose(line["y"], run.series("eval/return_mean").value)
+        np.testing.assert_allclose(group["middle"], np.mean([line["y"] for line in group["lines"]], axis=0))
+        assert (group["low"] <= group["middle"]).all()
+        assert (group["middle"] <= group["high"]).all()
+
+
+def test_mean_ends_when_fewer_than_half_of_the_runs_remain(tmp_path):
+    group = made_group(tmp_path / "g", seeds=3)
+    for seed, updates in enumerate((4, 6, 10)):
+        write_rows(group / f"seed-{seed}", [{"step": i, "eval/return_mean": 10.0 * updates} for i in range(1, updates + 1)])
+    [chart] = charts_of(grouped([group], tmp_path)[0], 3)
+    [found] = chart["step"]["groups"]
+    np.testing.assert_array_equal(found["count"], [3] * 4 + [2] * 2 + [1] * 4)
+    # No value is carried on beyond the run that ended at 4.
+    np.testing.assert_allclose(found["middle"], [200 / 3] * 4 + [80, 80] + [np.nan] * 4)

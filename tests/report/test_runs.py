@@ -1,4 +1,4 @@
-"""Runs are read with their settings, sessions and how they ended; which of them are compared, and how their groups are called."""
+"""Runs are read with their settings, sessions and ends; which are compared, and how their groups are called."""
 
 import numpy as np
 import pytest
@@ -11,11 +11,8 @@ from proximo.storage.run_directory import locked
 def test_metrics_have_their_steps_and_seconds_and_null_is_no_value(tmp_path):
     run = read_run(made_run(tmp_path / "r", updates=20, seed=3))
     assert (run.status, run.step, run.settings["seed"], run.label) == ("finished", 20 * BATCH, 3, "r")
-    for name, updates in (
-        ("train/approx_kl", range(1, 21)),
-        ("rollout/return_mean", range(2, 21)),
-        ("eval/return_mean", (5, 10, 15, 20)),
-    ):
+    measured = {"train/approx_kl": range(1, 21), "rollout/return_mean": range(2, 21), "eval/return_mean": [5, 10, 15, 20]}
+    for name, updates in measured.items():
         series = run.series(name)
         np.testing.assert_array_equal(series.step, BATCH * np.array(updates))
         np.testing.assert_allclose(series.seconds, series.step / SPEED)
@@ -46,21 +43,20 @@ def test_seconds_are_summed_over_sessions(tmp_path, rows, seconds):
     assert (read_run(run_dir).first_step, read_run(run_dir).step) == (1000, 1100), "the run was pulled at step 1000"
 
 
-def nan_evaluation(rows):
-    return [*rows[:-1], {**rows[-1], "eval/return_mean": None}]
+COMPLETE = made_rows(20, 100, 0)
 
 
 @pytest.mark.parametrize(
     ("rows", "files", "settings", "expected"),
     [
-        (made_rows(20, 100, 0), {}, {}, ("finished", "")),
-        (nan_evaluation(made_rows(20, 100, 0)), {}, {}, ("finished", "")),
+        (COMPLETE, {}, {}, ("finished", "")),
+        ([*COMPLETE[:-1], {**COMPLETE[-1], "eval/return_mean": None}], {}, {}, ("finished", "")),
         (made_rows(12, 100, 0), {}, {}, ("interrupted", "")),
         (made_rows(12, 100, 0), {".lock.json": "{}"}, {}, ("interrupted", "")),
-        (made_rows(20, 100, 0)[:-1], {}, {}, ("interrupted", "")),
-        (made_rows(20, 100, 0)[:-1], {}, {"eval_episodes": 0}, ("finished", "")),
+        (COMPLETE[:-1], {}, {}, ("interrupted", "")),
+        (COMPLETE[:-1], {}, {"eval_episodes": 0}, ("finished", "")),
         (made_rows(12, 100, 0), {"stopped.txt": "By a callback.\n"}, {}, ("stopped", "By a callback.")),
-        (made_rows(20, 100, 0), {"failure.txt": "NaN in the loss.\n"}, {}, ("failed", "NaN in the loss.")),
+        (COMPLETE, {"failure.txt": "NaN in the loss.\n"}, {}, ("failed", "NaN in the loss.")),
         ([], {}, {}, ("not started", "")),
     ],
 )
@@ -80,9 +76,8 @@ def test_a_group_is_read_by_seeds_and_each_run_once(tmp_path):
     group = made_group(tmp_path / "runs" / "e" / "g", seeds=3)
     (group / "seed-2" / "metrics.jsonl").unlink()
     runs = read_runs(["g", str(group / "seed-1"), "e/g"], tmp_path / "runs")
-    assert [(run.label, run.settings["name"], run.settings["seed"]) for run in runs] == [
-        (f"g/seed-{i}", "g", i) for i in range(3)
-    ]
+    found = [(run.label, run.settings["name"], run.settings["seed"]) for run in runs]
+    assert found == [(f"g/seed-{i}", "g", i) for i in range(3)]
     assert [run.status for run in runs] == ["finished", "finished", "not started"]
     assert [run.label for run in read_runs([str(group / "seed-1")], tmp_path)] == ["g/seed-1"]
 
@@ -142,10 +137,8 @@ def test_groups_by_given_settings_are_labelled_by_their_values(runs, by, expecte
     ],
 )
 def test_label_is_a_distinct_name_or_the_settings(tmp_path, names, settings, expected):
-    paths = [
-        made_run(tmp_path / str(i) / (name or f"r{i}"), name=name, **changed)
-        for i, (name, changed) in enumerate(zip(names, settings, strict=True))
-    ]
+    runs = enumerate(zip(names, settings, strict=True))
+    paths = [made_run(tmp_path / str(i) / (name or f"r{i}"), name=name, **changed) for i, (name, changed) in runs]
     found = list(grouped(paths, tmp_path).groups)
     assert found == expected if expected else len(set(found)) == 2
 

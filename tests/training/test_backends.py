@@ -1,4 +1,4 @@
-"""Both backends have one interface, so that a training needs to know neither."""
+"""Both backends have one interface, and their calls take about a second."""
 
 import contextlib
 import functools
@@ -19,6 +19,7 @@ from proximo.errors import EnvironmentFault
 from proximo.evaluation.episodes import EVALUATION_STREAM
 from proximo.ppo import make_hyperparameters
 from proximo.storage import checkpoint
+from proximo.training.backend import Snapshot, TimedCalls
 from proximo.training.backends import make_backend
 
 import gym_toys
@@ -42,15 +43,25 @@ def make(kind, stacked=False, make_gymnasium=gym_toys.Walk, **settings):
 @pytest.mark.parametrize(
     ("kind", "seeds"), [pytest.param("jax", [3], marks=pytest.mark.slow), ("jax", [3, 4]), ("gymnasium", [3])]
 )
-def test_prepare_compiles_what_training_and_evaluation_call(kind, seeds):
+def test_prepare_compiles_what_training_and_evaluation_call_and_training_trains(kind, seeds):
     def trained(hidden_sizes):
         """What is compiled after ``prepare``."""
         backend = make(kind, len(seeds) > 1, hidden_sizes=hidden_sizes, memory="gru", memory_size=4, observe_action=True)
         state = backend.prepare(lambda: backend.start(seeds), len(seeds))
+        before = bits(state.learner.policy)
         assert bits(state) == bits(backend.start(seeds))
         with compilations() as compiled:
-            state, _ = backend.advance(state, 2)
+            state, metrics = backend.advance(state, 2)
             backend.evaluate(backend.policy(state, 0), 0, EVALUATION_STREAM)
+        assert {x.shape for x in metrics.values()} == {(len(seeds), 2)}
+        assert bits(state.learner.policy) != before
+        assert set(np.asarray(state.learner.steps).reshape(len(seeds), -1)[:, 0]) == {2 * backend.config.batch_size}
+        assert backend.fault() == ""
+        if kind == "gymnasium":  # a restored state begins with new episodes
+            assert np.abs(state.learner.reward_normalizer.running_return).max() > 0
+            joined = backend.join([state])
+            assert np.abs(joined.learner.reward_normalizer.running_return).max() == 0
+            assert bits(joined.learner.policy) == bits(state.learner.policy)
         backend.close()
         return compiled
 
@@ -87,24 +98,6 @@ def test_each_seed_of_one_program_trains_as_alone(monkeypatch):
             assert difference(together.policy(states, i), alone.policy(state, 0)) < 1e-5
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_advance_trains_and_returns_metrics_of_each_update(kind):
-    backend = make(kind)
-    state = backend.prepare(lambda: backend.start([3]))
-    before = bits(state.learner.policy)
-    state, metrics = backend.advance(state, 3)
-    assert {x.shape for x in metrics.values()} == {(1, 3)}
-    assert bits(state.learner.policy) != before
-    assert int(state.learner.steps[0]) == 3 * backend.config.batch_size
-    assert backend.fault() == ""
-    if kind == "gymnasium":  # a restored state begins with new episodes
-        assert np.abs(state.learner.reward_normalizer.running_return).max() > 0
-        joined = backend.join([state])
-        assert np.abs(joined.learner.reward_normalizer.running_return).max() == 0
-        assert bits(joined.learner.policy) == bits(state.learner.policy)
-    backend.close()
-
-
 def test_joined_seeds_can_be_separated_again():
     backend = make("jax", stacked=True)
     state = backend.start([3, 4])
@@ -125,11 +118,13 @@ def test_a_joined_state_follows_the_new_total(kind):
         assert int(state.learner.steps[0]) == 32
 
 
-def test_programs_are_not_shared_by_settings_that_have_the_same_function():
+def test_programs_are_shared_by_settings_with_the_same_function_at_the_same_place_alone():
     env, function = toys.RandomEnds(), lambda progress: 1e-3 * (1 - progress)
     configs = [override(Config(), {**SMALL, name: function}) for name in ("learning_rate", "learning_rate", "ent_coef")]
+    configs.append(override(configs[0], {"num_epochs": 3}))
     keys = [program_cache.program_key(config, env, False, None) for config in configs]
-    assert keys[0] == keys[1] != keys[2]
+    assert keys[0] == keys[1]
+    assert keys[1] not in keys[2:]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -160,3 +155,47 @@ def test_failed_environment_ends_a_call_early_and_fails_the_next():
     with pytest.raises(EnvironmentFault, match="the pole has fallen off"):
         backend.advance(state, 1)
     backend.close()
+
+
+class Clock:
+    """A clock that only a call moves: ``seconds`` for each update."""
+
+    def __init__(self, seconds):
+        self.now, self.seconds = 0.0, seconds
+
+    def monotonic(self):
+        return self.now
+
+    def advance(self, state, num_updates):
+        self.now += self.seconds * num_updates
+        return state + num_updates, {"x": np.zeros((1, num_updates))}
+
+
+def timed(monkeypatch, seconds, max_updates=None):
+    clock = Clock(seconds)
+    monkeypatch.setattr("proximo.training.backend.time", clock)
+    config = SimpleNamespace(batch_size=8, updates_per_call=50)
+    backend = SimpleNamespace(advance=clock.advance, config=config)
+    return clock, TimedCalls(backend, lambda function, *arguments: function(*arguments), max_updates)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "max_updates", "expected"), [(0.1, None, 10), (0.4, None, 2), (3.0, None, 1), (1e-6, None, 50), (0.1, 7, 7)]
+)
+def test_a_call_takes_about_a_second_and_does_not_pass_the_boundary(monkeypatch, seconds, max_updates, expected):
+    _, calls = timed(monkeypatch, seconds, max_updates)
+    assert calls.num_updates(0, 100) == (max_updates or 1)
+    after = calls.advance(Snapshot(0, 3, 24), 1)
+    assert after[:3] == (1, 4, 32)
+    assert calls.last_seconds == pytest.approx(seconds)
+    assert [calls.num_updates(1, boundary) for boundary in (100, 4, 2)] == [expected, min(expected, 3), 1]
+
+
+def test_pace_averages_calls_but_the_next_size_follows_the_last(monkeypatch):
+    clock, calls = timed(monkeypatch, 0.1)
+    assert calls.seconds_per_update == 0
+    calls.advance(Snapshot(0, 0, 0), 9)
+    clock.seconds = 1.1
+    calls.advance(Snapshot(0, 0, 0), 1)
+    assert calls.seconds_per_update == pytest.approx(0.2)
+    assert calls.num_updates(10, 100) == 1

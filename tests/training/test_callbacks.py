@@ -109,9 +109,8 @@ def test_callbacks_change_no_bit(recorded, plain):
     assert final_state(recorded.run_dir) == final_state(plain)
 
 
-@pytest.fixture
-def nan_evaluations(monkeypatch):
-    """The first and the third evaluation of a run return NaN."""
+def test_evaluation_of_nan_is_never_the_best(tmp_path, monkeypatch):
+    """The first and the third evaluation of the run return NaN."""
     count, played = itertools.count(1), JaxEvaluator.__call__
 
     def nan_at_first(self, *arguments, **named):
@@ -119,9 +118,6 @@ def nan_evaluations(monkeypatch):
         return dataclasses.replace(episodes, episode_return=episodes.episode_return * (np.nan if next(count) in (1, 3) else 1.0))
 
     monkeypatch.setattr(JaxEvaluator, "__call__", nan_at_first)
-
-
-def test_evaluation_of_nan_is_never_the_best(tmp_path, nan_evaluations):
     recorder, stop = Recorder(), EarlyStopping(patience=UPDATES)
     [result] = trained(tmp_path / "runs", recorder, stop, BestModel(tmp_path / "best"))
     returns = [evaluation.return_mean for evaluation in recorder.of("evaluation")]
@@ -157,9 +153,8 @@ def test_each_seed_has_its_own_callbacks_and_stops_alone(tmp_path, mode):
     assert [last_step(r) for r in results] == [TOTAL, 6 * BATCH]
     # A resume of the group continues the others. By its own name, the stopped one continues, too.
     group = results[0].run_dir.parent
-    with pytest.warns(
-        UserWarning, match=r"seed-1 is not resumed, because a callback has stopped it \(stopped.txt has the step\)"
-    ):
+    left = r"seed-1 is not resumed, because a callback has stopped it \(stopped.txt has the step\)"
+    with pytest.warns(UserWarning, match=left):
         proximo.resume(group, total_steps=TOTAL + BATCH)
     assert [last_step(r) for r in results] == [TOTAL + BATCH, 6 * BATCH]
     proximo.resume(results[1].run_dir)
@@ -197,10 +192,8 @@ def test_callback_stops_a_training_which_resumes_with_the_state_of_its_callbacks
     assert result.stopped
     assert last_step(result) == at
     assert (stop.calls[-1][0], stop.calls[-1][1].step) == ("end", at)
-    assert checkpoint.load(result.run_dir / "checkpoints" / str(at)).info["callbacks"][0] == {
-        "name": "Counter",
-        "state": {"count": update},
-    }
+    saved = checkpoint.load(result.run_dir / "checkpoints" / str(at)).info["callbacks"][0]
+    assert saved == {"name": "Counter", "state": {"count": update}}
     stopped = read_run(result.run_dir)
     assert (stopped.status, stopped.why) == ("stopped", f"A callback has stopped the training at step {at}.")
     other = copied(result.run_dir, tmp_path / "other")
@@ -259,14 +252,8 @@ def test_a_hook_may_be_a_function_in_c_and_every_may_change():
     assert callbacks.intervals == [3]
 
 
-class Typo:
-    on_updates = print
-
-
-class Locked(Recorder):
-    def __init__(self):
-        super().__init__()
-        self.lock = threading.Lock()
+LOCKED = SimpleNamespace(on_end=print, lock=threading.Lock())
+NO_JSON = SimpleNamespace(state_dict=lambda: {"count": np.float32(1)})
 
 
 def refused(callbacks, **settings):
@@ -276,17 +263,14 @@ def refused(callbacks, **settings):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (
-            lambda: proximo.train(ENV, callbacks=None),
-            "callbacks = NoneType: expected a list, for example [EarlyStopping(at=475)].",
-        ),
+        (lambda: proximo.train(ENV, callbacks=None), "callbacks = NoneType: expected a list, for example [EarlyStopping(at=475)]."),
         (refused([object()]), "object has none of on_start, on_update, on_evaluation, on_end"),
         (refused([Recorder]), "Recorder is a class: expected an object, for example Recorder()"),
-        (refused([Typo()]), "(did you mean 'on_update'?)"),
+        (refused([SimpleNamespace(on_updates=print)]), "(did you mean 'on_update'?)"),
         (refused([Recorder(every=0)]), "Recorder.every = 0: expected a number of updates, 1 or more"),
         (refused([EarlyStopping(at=4)], eval_episodes=0), "EarlyStopping needs evaluations, but eval_episodes = 0"),
         (refused([SimpleNamespace(on_update=lambda: None)]), "SimpleNamespace.on_update is called as on_update(info): too many"),
-        (refused([Locked()], seeds=2), "which failed (TypeError: cannot pickle '_thread.lock' object): leave out"),
+        (refused([LOCKED], seeds=2), "which failed (TypeError: cannot pickle '_thread.lock' object): leave out"),
         (EarlyStopping, "EarlyStopping: expected at (a mean return to stop at) or patience"),
         (lambda: EarlyStopping(patience=0), "patience = 0: expected a whole number of 1"),
         (lambda: EarlyStopping(at=1, min_delta="0"), "EarlyStopping: min_delta = '0': expected a number, 0 or more"),
@@ -295,12 +279,9 @@ def refused(callbacks, **settings):
         (lambda: EarlyStopping(at=float("nan")), "EarlyStopping: at = nan: expected a number"),
         (lambda: Checkpoints("."), "folder = '.': expected the path of a folder, not the working folder"),
         (lambda: Video("videos", max_steps=0), "max_steps = 0: expected a whole number of 1"),
-        (
-            lambda: SeedCallbacks([SimpleNamespace(state_dict=lambda: {"count": np.float32(1)})]).state(),
-            "SimpleNamespace.state_dict() returns a value that is not JSON",
-        ),
+        (SeedCallbacks([NO_JSON]).state, "SimpleNamespace.state_dict() returns a value that is not JSON"),
     ],
-)
+)  # fmt: skip
 def test_callbacks_arguments_and_states_that_do_not_fit_raise_before_a_run_is_made(tmp_path, monkeypatch, make, message):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=re.escape(message)):
@@ -354,5 +335,6 @@ def test_checkpoints_and_best_model_are_whole_runs(tmp_path, plain):
 
 
 def test_video_is_recorded_at_its_interval(tmp_path):
-    trained(tmp_path / "runs", Video(tmp_path / "clips", every=10, max_steps=5), env="proximo:PocMemory")
-    assert sorted(path.name for path in (tmp_path / "clips").iterdir()) == [f"{10 * BATCH}.mp4", f"{20 * BATCH}.mp4"]
+    video = Video(tmp_path / "clips", every=2, max_steps=5)
+    trained(tmp_path / "runs", video, env="proximo:PocMemory", total_steps=5 * BATCH, eval_episodes=0)
+    assert {path.name for path in (tmp_path / "clips").iterdir()} == {f"{2 * BATCH}.mp4", f"{4 * BATCH}.mp4"}

@@ -15,9 +15,6 @@ from proximo.tracking.tracker import Tracker
 from proximo.training import clips
 from tracking.test_tensorboard import written
 
-import gym_toys
-import toys
-
 pytestmark = pytest.mark.slow  # too slow for the gate: run by hand
 
 EVERY = {"video_every": 320, "total_steps": 640, "keep_checkpoints": 20}
@@ -71,10 +68,6 @@ def test_resume_may_change_video_every_and_removes_later_clips(run, tmp_path):
     assert final_state(again) == final_state(run)
 
 
-def warnings_of(capsys):
-    return [line for line in capsys.readouterr().err.splitlines() if "clips" in line]
-
-
 def _dried(self, *_):
     raise RuntimeError("the paint has dried")
 
@@ -84,33 +77,23 @@ def _missing():
 
 
 @pytest.mark.parametrize(
-    ("env", "render", "sentence"),
+    ("env", "broken", "replaced", "sentence"),
     [
-        ("toys:Drawn", _dried, "toys:Drawn.render raised RuntimeError: the paint has dried"),
-        ("toys:Drawn", None, "toys:Drawn cannot be watched"),
-        ("gym_toys:DrawnWalk", _dried, "Drawing gym_toys:DrawnWalk raised RuntimeError: the paint has dried"),
+        ("toys:Drawn", "toys.Drawn.render", _dried, "toys:Drawn.render raised RuntimeError: the paint has dried"),
+        ("toys:Drawn", "toys.Drawn.render", None, "toys:Drawn cannot be watched"),
+        ("gym_toys:DrawnWalk", "gym_toys.DrawnWalk.render", _dried, "Drawing gym_toys:DrawnWalk raised RuntimeError: the paint has dried"),
+        ("toys:Drawn", "proximo.rendering.video.ffmpeg", _missing, "warning: No more clips (video_every): No ffmpeg was found."),
     ],
-)
-def test_failing_renderer_is_one_warning_and_training_continues(tmp_path, capsys, monkeypatch, env, render, sentence):
-    cls = toys.Drawn if env == "toys:Drawn" else gym_toys.DrawnWalk
-    if render is None:
-        monkeypatch.delattr(cls, "render")
-    else:
-        monkeypatch.setattr(cls, "render", render)
+)  # fmt: skip
+def test_failing_renderer_or_encoder_is_one_warning(tmp_path, capsys, monkeypatch, env, broken, replaced, sentence):
+    monkeypatch.setattr(broken, replaced) if replaced else monkeypatch.delattr(broken)
     settings = {"num_workers": 0} if "gym" in env else {}
     assert main([*train_words(tmp_path, "r", env, video_every=160, **settings), "--quiet"]) == 0
-    warnings = warnings_of(capsys)
-    assert len(warnings) == 1
-    assert sentence in warnings[0]
+    [warning] = [line for line in capsys.readouterr().err.splitlines() if "clips" in line]
+    assert sentence in warning
     run_dir = next(tmp_path.glob("*/r"))
     assert videos(run_dir) == []
     assert rows(run_dir)[-1]["step"] == 640
-
-
-def test_missing_encoder_is_one_warning(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("proximo.rendering.video.ffmpeg", _missing)
-    assert main([*train_words(tmp_path, "r", "toys:Drawn", video_every=160), "--quiet"]) == 0
-    assert warnings_of(capsys) == ["warning: No more clips (video_every): No ffmpeg was found."]
 
 
 def test_tensorboard_gets_every_nth_frame_of_a_long_clip(tmp_path):

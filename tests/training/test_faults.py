@@ -1,4 +1,4 @@
-"""Faults of the disk, the run directory and the numbers during a training: progress is saved, and the error names the reason."""
+"""Faults of the disk and the run directory during a training: progress is saved, and the error names the reason."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""Trainings on Gymnasium environments: what is written, what a resume restores, and the faults that end a training."""
+"""Trainings on Gymnasium environments: what is written, what a resume restores, and which faults end it."""
 
 import json
 import os
@@ -176,7 +176,7 @@ def test_killed_worker_is_reported_and_training_completes(tmp_path):
 
 @pytest.mark.parametrize(("what", "how"), [("hang", "SIGINT"), ("nothing", "SIGKILL")])
 def test_no_process_outlives_the_training(tmp_path, what, how):
-    """With a hung environment too; and what was learned before it hung is saved where the end is one that can be noticed."""
+    """With a hung environment too; what was learned before it hung is saved where the end can be noticed."""
     words = train_words(tmp_path, "r", "gym_toys:Misbehaving", **LONG, env_settings=f"what={what},at=200")
     with Process(*words, before="from proximo.training import interrupts\ninterrupts.GRACE_SECONDS = 1.0") as process:
         process.wait_for(lambda: len(children(process.process.pid)) == 2)

@@ -193,15 +193,22 @@ def test_signal_before_the_first_seed_is_the_exit_code(tmp_path, monkeypatch, nu
         assert (result.interrupted, result.steps) == (number, 0)
 
 
-def test_signal_in_the_last_evaluation_of_a_seed_keeps_its_result(tmp_path, monkeypatch, capsys):
+def interrupted_last_evaluation(patch, error=None):
+    """The tenth evaluation, the last one of a seed, is interrupted, and raises the ``error``."""
     evaluate, numbers = PeriodicEvaluation._play, itertools.count(1)
 
     def interrupted(self, *arguments):
         if next(numbers) == 10:
             self.training.interrupts.request(signal.SIGTERM)
+            if error:
+                raise error
         return evaluate(self, *arguments)
 
-    monkeypatch.setattr(PeriodicEvaluation, "_play", interrupted)
+    patch.setattr(PeriodicEvaluation, "_play", interrupted)
+
+
+def test_signal_in_the_last_evaluation_of_a_seed_keeps_its_result(tmp_path, monkeypatch, capsys):
+    interrupted_last_evaluation(monkeypatch)
     assert main([*train_words(tmp_path, "r", seeds=2, seeds_mode="serial"), "--json"]) == 143
     out, err = capsys.readouterr()
     run_dir = tmp_path / "toys-RandomEnds" / "r"
@@ -243,16 +250,8 @@ def test_interrupt_before_the_first_update_still_prints_json(tmp_path, slow, unt
 
 
 def test_resume_repeats_an_interrupted_last_evaluation(tmp_path, monkeypatch, capsys):
-    evaluate, numbers = PeriodicEvaluation._play, itertools.count(1)
-
-    def outlasts_its_grace(self, *arguments):
-        if next(numbers) == 10:
-            self.training.interrupts.request(signal.SIGTERM)
-            raise AbandonedError
-        return evaluate(self, *arguments)
-
     with monkeypatch.context() as patch:
-        patch.setattr(PeriodicEvaluation, "_play", outlasts_its_grace)
+        interrupted_last_evaluation(patch, AbandonedError())
         patch.setattr("os._exit", ended_at_once)
         with pytest.raises(SystemExit, match="143"):
             main(train_words(tmp_path, "r"))
@@ -265,13 +264,12 @@ def test_resume_repeats_an_interrupted_last_evaluation(tmp_path, monkeypatch, ca
     assert main(["train", "--resume", str(run_dir)]) == 2, "now it is complete"
 
 
-def kill_at_random_moments(tmp_path, kills, seed):
-    """Kill a training that mostly saves again and again, then let it complete. Returns its run directory,
-    that of the uninterrupted training, and what interrupted saves have left."""
+@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])
+def test_resume_after_kill_9_equals_the_uninterrupted_run(tmp_path, kills):
+    """A training that mostly saves is killed at random moments again and again, then completes."""
     settings = {"total_steps": 250 * kills * BATCH, "eval_every": 100 * BATCH, "updates_per_call": 1, "keep_checkpoints": 2}
-    draw = random.Random(seed)
+    draw, leftovers, steps_saved = random.Random(kills), [], []
     words, run_dir = train_words(tmp_path, "r", **settings, checkpoint_every=BATCH), tmp_path / "toys-RandomEnds" / "r"
-    leftovers, steps_saved = [], []
     for _ in range(kills):
         with Process(*words) as process:
             newest = checkpoint.steps(run_dir / "checkpoints")[-1:]
@@ -285,12 +283,7 @@ def kill_at_random_moments(tmp_path, kills, seed):
         words = ["train", "--resume", str(run_dir)]
     assert steps_saved == sorted(set(steps_saved)), "a resumed run did not continue"
     assert main([*words, "--checkpoint-every", str(100 * BATCH)]) == 0
-    return run_dir, trained(tmp_path, "whole", **settings), leftovers
-
-
-@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])
-def test_resume_after_kill_9_equals_the_uninterrupted_run(tmp_path, kills):
-    run_dir, whole, leftovers = kill_at_random_moments(tmp_path, kills, seed=kills)
+    whole = trained(tmp_path, "whole", **settings)
     assert final_state(run_dir) == final_state(whole)
     assert rows(run_dir) == rows(whole), "a row was lost or written twice"
     assert kills < 20 or ".saving" in leftovers

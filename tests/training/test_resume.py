@@ -1,17 +1,18 @@
 """A resumed run equals the uninterrupted one, bit for bit; what prevents a resume is reported."""
 
-import json
+import os
 import re
 import shutil
 import signal
 from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 import pytest
 
 import proximo
-from commands import BATCH, GRU, SMALL, Process, copied, final_state, last_best, rows, train_words, trained
-from made_runs import save_checkpoint
+from commands import BATCH, GRU, SMALL, copied, final_state, last_best, rows, train_words, trained
+from made_runs import flip, save_checkpoint
 from proximo.cli import main
 from proximo.cli.reporters import TrainingReporter
 from proximo.config import Config
@@ -48,25 +49,14 @@ def resumed(run_dir, which="", *words):
     return run_dir
 
 
-def test_resume_in_a_new_process_equals_the_uninterrupted_run(whole, tmp_path):
-    run_dir = copied(whole["gru"], tmp_path)
-    with Process("train", "--resume", f"{run_dir}@{3 * BATCH}", "--json") as process:
-        code, out, err = process.end()
-    assert code == 0, err
-    assert json.loads(out)["steps"] == TOTAL
-    assert f"resumed at step {3 * BATCH}" in err
-    assert final_state(run_dir) == final_state(whole["gru"])
-    assert rows(run_dir) == rows(whole["gru"])
-    assert checkpoint.best_step(run_dir) == checkpoint.best_step(whole["gru"])
-
-
 @pytest.mark.parametrize("kind", ["feed-forward", "gru"])
-def test_resume_from_every_checkpoint_equals_the_uninterrupted_run(whole, tmp_path, kind):
+def test_resume_from_every_checkpoint_equals_the_uninterrupted_run(whole, tmp_path, capsys, kind):
     run_dir = copied(whole[kind], tmp_path)
     for step in checkpoint.steps(run_dir / "checkpoints")[-2::-3]:
         resumed(run_dir, f"@{step}")
-        assert final_state(run_dir) == final_state(whole[kind]), step
-        assert rows(run_dir) == rows(whole[kind]), step
+        assert f"resumed at step {step}" in capsys.readouterr().out
+        for found in (final_state, rows, checkpoint.best_step):
+            assert found(run_dir) == found(whole[kind]), step
 
 
 @pytest.mark.parametrize("lost", ["memory", "observation", "key"])
@@ -149,16 +139,10 @@ def test_settings_that_a_resumed_run_cannot_change_raise(whole, monkeypatch, cap
     assert final_state(whole["gru"]) == before
 
 
-def flip(path):
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-
-
 def test_damaged_newest_checkpoint_is_reported_and_an_older_one_used(whole, tmp_path, capsys):
     run_dir = copied(whole["feed-forward"], tmp_path)
     newest, older = checkpoint.steps(run_dir / "checkpoints")[:-3:-1]
-    flip(run_dir / "checkpoints" / str(newest) / "state.safetensors")
+    flip(run_dir / "checkpoints" / str(newest) / "state.safetensors", -100, 0)
     assert main(["eval", str(run_dir), "--episodes", "2"]) == 0
     out, err = capsys.readouterr()
     assert "state.safetensors has the sha256" in err
@@ -195,16 +179,13 @@ def test_checkpoint_of_another_run_raises_and_changes_no_file(whole, tmp_path, c
         assert files_of(run_dir) == before
 
 
-def test_second_process_cannot_resume_a_locked_run(whole, tmp_path, capsys, monkeypatch):
+def test_a_locked_run_cannot_be_resumed(whole, tmp_path, capsys, monkeypatch):
     run_dir = copied(whole["gru"], tmp_path)
     before = final_state(run_dir)
-    holding = f"from proximo.storage.run_directory import locked\nlock = locked(pathlib.Path({str(run_dir)!r}))\nlock.__enter__()"
-    with Process(before=f"import pathlib, time\n{holding}\nprint('held', flush=True)\ntime.sleep(100)") as holder:
-        holder.read_until("held")
-        with monkeypatch.context() as patch:
-            patch.setattr(resuming, "starts", lambda *_: pytest.fail("a step was chosen before the run was locked"))
-            assert main(["train", "--resume", f"{run_dir}@{3 * BATCH}"]) == 2
-        assert f"{run_dir} is in use by process {holder.process.pid}" in capsys.readouterr().err
+    with run_directory.locked(run_dir), monkeypatch.context() as patch:
+        patch.setattr(resuming, "starts", lambda *_: pytest.fail("a step was chosen before"))
+        assert main(["train", "--resume", f"{run_dir}@{3 * BATCH}"]) == 2
+        assert f"{run_dir} is in use by process {os.getpid()}" in capsys.readouterr().err
         assert final_state(run_dir) == before
         assert main(["eval", str(run_dir), "--episodes", "2"]) == 0
     assert main(["train", "--resume", f"{run_dir}@{3 * BATCH}"]) == 0
@@ -228,12 +209,8 @@ def files_of(run_dir):
 def test_a_resume_that_fails_before_its_first_update_changes_nothing(whole, tmp_path, monkeypatch):
     run_dir = copied(whole["feed-forward"], tmp_path)
     (run_dir / "stopped.txt").write_text("A callback has stopped the training.\n")
-
-    def prepare(*_):
-        raise MemoryError("no memory for the environments")
-
     before = files_of(run_dir)
-    monkeypatch.setattr(JaxBackend, "prepare", prepare)
+    monkeypatch.setattr(JaxBackend, "prepare", mock.Mock(side_effect=MemoryError("no memory for the environments")))
     with pytest.raises(MemoryError):
         proximo.resume(f"{run_dir}@{3 * BATCH}", total_steps=2 * TOTAL)
     assert files_of(run_dir) == before

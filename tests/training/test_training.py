@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 import shutil
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -93,10 +94,6 @@ def test_eval_episodes_zero_disables_every_evaluation(tmp_path):
     assert result.steps_per_second == pytest.approx(TOTAL / result.seconds)
 
 
-def test_division_into_calls_does_not_change_the_bits(run, tmp_path):
-    assert final_state(trained(tmp_path, "r", updates_per_call=7, eval_every=5 * BATCH)) == final_state(run)
-
-
 def test_division_into_calls_does_not_change_the_rows(tmp_path, monkeypatch):
     # 3 updates in a row, and a checkpoint after every 50: before it comes a shorter row.
     settings = {"total_steps": 300 * BATCH, "updates_per_call": 0, "eval_episodes": 0, "checkpoint_every": 50 * BATCH}
@@ -112,29 +109,26 @@ def test_division_into_calls_does_not_change_the_rows(tmp_path, monkeypatch):
     assert written[0] == written[1]
 
 
-def test_equal_seeds_repeat_and_others_differ(run, tmp_path):
-    assert final_state(trained(tmp_path, "same")) == final_state(run)
+def test_equal_seeds_repeat_also_in_other_calls_and_others_differ(run, tmp_path):
+    assert final_state(trained(tmp_path, "same", updates_per_call=7, eval_every=5 * BATCH)) == final_state(run)
     assert final_state(trained(tmp_path, "other", seed=1)) != final_state(run)
 
 
-def test_second_training_with_other_numbers_compiles_nothing(run, tmp_path):
+def test_second_training_compiles_nothing_and_uses_its_numbers(tmp_path, monkeypatch):
+    numbers = {"learning_rate": "linear(3e-3, 0)", "gamma": 0.9, "ent_coef": 0.01, "max_grad_norm": 1}
     train(tmp_path, "first")
     with compilations() as seen:
-        (result,) = train(tmp_path, "second", learning_rate="linear(1e-2, 0)", gamma=0.9, ent_coef=0.01, max_grad_norm=1, seed=3)
+        (result,) = train(tmp_path, "second", seed=3, **numbers)
     assert seen == []
     assert result.compile_seconds < 1
-    with compilations() as seen:
-        train(tmp_path, "third", num_epochs=3)
-    assert seen
-
-
-def test_reused_program_uses_the_new_numbers(run, tmp_path, monkeypatch):
-    reused = train(tmp_path, "reused", learning_rate="linear(3e-3, 0)")[0].run_dir
+    # The mean of the last two of 20 updates.
+    rates = [row["train/learning_rate"] for row in rows(result.run_dir) if "train/learning_rate" in row]
+    assert rates[-1] == pytest.approx(3e-3 * 1.5 / 20, rel=1e-3)
     monkeypatch.setattr(program_cache, "_kept", type(program_cache._kept)())
-    assert final_state(reused) == final_state(train(tmp_path, "fresh", learning_rate="linear(3e-3, 0)")[0].run_dir)
-    assert rows(reused)[-2]["train/learning_rate"] == pytest.approx(
-        3e-3 * 1.5 / 20, rel=1e-3
-    )  # the mean of the last two of 20 updates
+    with compilations() as seen:
+        fresh = train(tmp_path, "fresh", seed=3, **numbers)[0].run_dir
+    assert seen
+    assert final_state(fresh) == final_state(result.run_dir)
 
 
 @pytest.mark.parametrize("mode", ["vmap", "serial"])
@@ -241,14 +235,8 @@ def test_fault_within_a_call_names_the_first_bad_update(tmp_path):
 def test_what_was_learned_is_saved_whatever_fails(tmp_path, monkeypatch, kind):
     """Here the display fails, as if the terminal were closed, and fails again while that is reported."""
 
-    def fail(*_):
-        raise kind("the terminal has gone")
-
-    def fail_again(*_):
-        raise OSError("the terminal has gone")
-
-    monkeypatch.setattr(Reporter, "evaluated", fail)
-    monkeypatch.setattr(Reporter, "stopped", fail_again)
+    monkeypatch.setattr(Reporter, "evaluated", mock.Mock(side_effect=kind("the terminal has gone")))
+    monkeypatch.setattr(Reporter, "stopped", mock.Mock(side_effect=OSError("the terminal has gone")))
     with pytest.raises(kind, match="the terminal has gone"):
         train(tmp_path, "r", eval_every=BATCH * 2, checkpoint_every=TOTAL)
     (step,) = checkpoint.steps(tmp_path / "toys-RandomEnds" / "r" / "checkpoints")

@@ -17,7 +17,7 @@ ENV = "toys:Forbidden"
 
 
 def config(**settings):
-    """Eight updates on a task of one step that pays 0 … 3, more for a later action, of which some are forbidden each time."""
+    """Eight updates on a task of one step that pays 0 … 3, more for a later action; some are forbidden."""
     return make_config(ENV, {**SETTINGS, **settings}, preset=False)
 
 
@@ -69,9 +69,7 @@ class Recording(Reporter):
 
     def __init__(self):
         self.warnings = []
-
-    def warned(self, message):
-        self.warnings.append(message)
+        self.warned = self.warnings.append
 
 
 def searched(folder, plan, stop_at=None, reporter=None, **options):
