@@ -50,7 +50,6 @@ LONGEST = (
     "test_gymnasium_training.py",
     "test_processes.py",
     "test_pretraining.py",
-    "test_first_minibatch.py",
     "test_agent.py",
     "test_examples.py",
     "test_probes.py",

@@ -37,17 +37,12 @@ class Identity:
         return self.target(observation), observation, jnp.mean(hit), jnp.array(True), False, {}
 
 
-def identity(space):
-    return Identity(space, space, lambda x: x.astype(jnp.int32))
-
-
-SIGNS, BOUNDED = MultiBinary((2,)), Box((3,), (-2.0, 0.0, -np.inf), (2.0, np.inf, 2.0))
+SIGNS, BITS, BOUNDED = MultiBinary((2,)), MultiBinary((2, 2)), Box((3,), (-2.0, 0.0, -np.inf), (2.0, np.inf, 2.0))
 PARTS = Dict((("one", Discrete(3, 3)), ("others", MultiDiscrete((2, 3), (1, 0)))))
 CHOICES = Identity(PARTS, MultiDiscrete((3, 2, 3), (3, 1, 0)), lambda x: jnp.concatenate([x["one"][None], x["others"]]))
-# By kind: the environment, the return of a random policy is at most the first number, a trained one passes the second.
+# By kind (of one choice the masked task below): the environment, the return of a random policy is at most the first number, a trained one passes the second.
 ENVIRONMENTS = {
-    "discrete from 3": (identity(Discrete(4, 3)), 0.35, 0.95),
-    "bits": (identity(MultiBinary((2, 2))), 0.6, 0.95),
+    "bits": (Identity(BITS, BITS, lambda x: x.astype(jnp.int32)), 0.6, 0.95),
     "bounded and half bounded": (Identity(MultiBinary((3,)), BOUNDED, lambda x: jnp.where(x, 1.0, 0.5)), 0.3, 0.85),
     "several choices, observed in parts": (CHOICES, 0.45, 0.9),
 }

@@ -16,7 +16,6 @@ from proximo.spaces import Box
 # MIN_BATCH images would be left to XLA.
 CASES = [
     (8, 37, 43, 1, 8, 4, 5),
-    (9, 20, 21, 32, 4, 2, 64),
     (8, 9, 7, 64, 3, 1, 64),
     (CHUNK * 2, 9, 11, 2, 4, 2, 3),
     (CHUNK * 2 + 5, 8, 9, 2, 4, 2, 3),
@@ -61,7 +60,7 @@ def test_matrix_products_and_hand_written_gradients_equal_the_convolution(sizes)
     assert relative(gradients_by_xla(x, weight, expected[0], gradient, stride), expected[1:]) < 1e-6
 
 
-@pytest.mark.parametrize("sizes", [CASES[0], CASES[4]])
+@pytest.mark.parametrize("sizes", [CASES[0], CASES[3]])
 def test_bytes_are_read_as_numbers_without_a_gradient(sizes):
     x, weight, bias, gradient, stride = case(*sizes)
     x = jnp.asarray(np.random.default_rng(1).integers(0, 256, x.shape), jnp.uint8)
@@ -88,7 +87,7 @@ def test_comparison_detects_transposed_kernel_and_missing_relu():
 
 @pytest.mark.parametrize("platform", ["cpu", "cuda"])
 def test_programs_use_the_implementation_of_their_platform(platform):
-    x, weight, bias, gradient, stride = case(*CASES[3])
+    x, weight, bias, gradient, stride = case(*CASES[2])
 
     def program(*layer):
         return jax.value_and_grad(lambda *layer: jnp.vdot(convolve(*layer, stride), gradient), argnums=(0, 1, 2))(*layer)
@@ -100,7 +99,7 @@ def test_programs_use_the_implementation_of_their_platform(platform):
 
 
 def test_the_gradients_are_the_same_under_vmap_and_without_relu():
-    x, weight, bias, gradient, stride = case(*CASES[4])
+    x, weight, bias, gradient, stride = case(*CASES[3])
 
     def total(way, weight, x):
         return jnp.sum(jnp.sin(way(x, weight, bias, stride)))
@@ -134,8 +133,7 @@ def test_max_pool_equals_the_window_of_xla(size):
 
 
 @pytest.mark.parametrize(
-    ("word", "images", "size", "tolerance"),
-    [("nature_cnn", 1, 36, 0.2), ("nature_cnn", 2 * CHUNK + 5, 36, 0.03), ("small_cnn", 8, 9, 0.06)],
+    ("word", "images", "size", "tolerance"), [("nature_cnn", 2 * CHUNK + 5, 36, 0.03), ("small_cnn", 1, 9, 0.2)]
 )
 def test_encoders_train_in_half_precision(word, images, size, tolerance):
     # Compiled, with and without vmap: XLA's CPU backend refuses some bfloat16 products only when they run.

@@ -10,7 +10,7 @@ from proximo.networks.normalizer import make_statistics
 from proximo.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple, zeros
 
 import toys
-from helpers import small_config
+from helpers import drawn, small_config
 
 IMAGE = toys.IMAGE
 MINATAR = Box((10, 10, 4))
@@ -18,7 +18,15 @@ MINATAR = Box((10, 10, 4))
 
 
 def encoder_for(space, **settings):
-    return make_encoder(jax.random.key(0), space, small_config(**settings).network)
+    """An encoder of random weights, which no initializer has to be compiled for, and the number of its features."""
+    sizes = []
+
+    def make(key):
+        encoder, size = make_encoder(key, space, small_config(**settings).network)
+        sizes.append(size)
+        return encoder
+
+    return drawn(make), sizes[0]
 
 
 def image(*shape, high=255.0):
