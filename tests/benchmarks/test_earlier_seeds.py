@@ -2,6 +2,8 @@
 
 import json
 
+import earlier_seeds as script
+
 
 def content(gamma, *seeds):
     """A results file: each seed is (number, score, date)."""
@@ -10,8 +12,6 @@ def content(gamma, *seeds):
 
 
 def test_earlier_trainings_are_grouped_by_settings_and_a_retraining_is_a_group_of_its_own(monkeypatch, tmp_path):
-    import earlier_seeds as script
-
     history = [
         ("a", content(0.9, (0, 1.0, "day 1"))),
         ("b", content(0.9, (0, 1.0, "day 1"), (1, 2.0, "day 2"))),

@@ -5,10 +5,11 @@ import os
 
 import pytest
 
+import time_to_score
+from suite_tasks import Task
+
 
 def test_table_states_what_was_extrapolated_and_what_was_not_reached(monkeypatch):
-    import time_to_score
-
     name = "CartPole-v1, 61k steps"
     rows = {str(seed): {"score": score} for seed, score in enumerate((500.0, 499.5))}
     monkeypatch.setattr(time_to_score, "read_results", lambda path: {"tasks": {name: {"seeds": rows}}})
@@ -22,9 +23,6 @@ def test_table_states_what_was_extrapolated_and_what_was_not_reached(monkeypatch
 
 
 def test_faster_number_of_threads_of_the_peer_counts(monkeypatch, tmp_path):
-    import time_to_score
-    from suite_tasks import Task
-
     python = tmp_path / "python"  # $4: threads, $6: share
     python.write_text("#!/bin/sh\necho '{\"wall_seconds\": '$((100 / $4))', \"share\": '$6'}'\n")
     python.chmod(0o755)
@@ -37,8 +35,5 @@ def test_faster_number_of_threads_of_the_peer_counts(monkeypatch, tmp_path):
 
 
 def test_failed_training_ends_with_its_error(tmp_path):
-    import time_to_score
-    from suite_tasks import Task
-
     with pytest.raises(SystemExit, match=r"train CartPole-v7 .* failed:\n(.|\n)*CartPole-v7"):
         time_to_score.ours(Task("CartPole-v7"), str(tmp_path), dict(os.environ))

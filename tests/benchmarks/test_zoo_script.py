@@ -2,6 +2,8 @@
 
 import pytest
 
+import zoo
+
 PUBLISHED = """# PPO
 
 ## Results
@@ -19,8 +21,6 @@ Trained on cpu.
 
 
 def test_card_has_the_commands_of_the_zoo_and_the_origin():
-    import zoo
-
     text = zoo.card(PUBLISHED, "zoo:Toy", 1_000_003, {"levels": "held_out"}, {"seed-3": 10.0, "seed-4": 9.5})
     assert "learning curves" not in text
     assert "proximo pull somewhere" not in text
