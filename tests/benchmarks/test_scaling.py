@@ -53,7 +53,8 @@ def test_all_reduces_are_counted_with_the_iterations_of_their_loops_and_other_op
 @pytest.mark.slow  # test_devices.py counts what the program says, without a process
 def test_an_update_communicates_its_gradients_and_five_scalars_a_step():
     """The formula of docs/scaling.md."""
-    command = [sys.executable, str(Path(scaling.__file__).with_name("devices.py")), "bytes", "--cases", "mlp", "--json"]
+    program = Path(scaling.__file__).with_name("devices.py")
+    command = [sys.executable, str(program), "bytes", "--cases", "mlp", "--json"]
     done = subprocess.run(command, env={**os.environ, "JAX_NUM_CPU_DEVICES": "2", "NPROC": "4"}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout)["mlp"]

@@ -1,4 +1,4 @@
-"""One update on a small rollout: every setting reaches the parameters, as the formulas say."""
+"""One update on a small rollout: every setting reaches the parameters, as the formulas say; and which settings are traced."""
 
 import dataclasses
 import functools
@@ -11,10 +11,13 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 from proximo import ppo
+from proximo.config import BY_NAME
+from proximo.config.coercion import ScheduleText
 from proximo.errors import ConfigError
 from proximo.math.masked_statistics import count
 from proximo.networks import make_policy
 from proximo.ppo import algorithm, init_learner, make_hyperparameters
+from proximo.ppo.hyperparameters import TRACED
 from proximo.ppo.optimizer import split_policy, weight_mask
 from proximo.ppo.rollout_processing import prepare_batch, scale_rewards
 from proximo.spaces import Box, Discrete
@@ -151,8 +154,8 @@ def test_refreshed_memory_changes_the_second_epoch():
     given, rollout = collected("gru")
 
     def learned(refresh):
-        settings = {"memory": "gru", "sequence_length": 4, "num_minibatches": 1, "learning_rate": 0.05, "refresh_memory": refresh}
-        config = small_config(**settings)
+        sizes = {"memory": "gru", "sequence_length": 4, "num_minibatches": 1, "learning_rate": 0.05}
+        config = small_config(**sizes, refresh_memory=refresh)
         state = init_learner(jax.random.key(1), given.policy, config, make_hyperparameters(config.ppo))
         return parameters_of(update(state, rollout)[0])
 
@@ -187,3 +190,22 @@ def test_tiny_target_kl_stops_parameters_and_moments_after_one_step_huge_never()
     assert np.isfinite(metrics["approx_kl"]).all()
     assert float(of_one_step["approx_kl"]) == pytest.approx(0.0, abs=1e-6)
     assert metrics["ratio_max"][1] > metrics["ratio_max"][0] > 1.0
+
+
+def test_each_ppo_setting_is_either_traced_or_static():
+    state = learner(objective_settings={"dual_clip": 3, "kl_target": 0.02}, gamma=0.9)
+    traced = {name for name in vars(state.hyperparameters) if getattr(state.hyperparameters, name) is not None}
+    leaves = [leaf for leaf in BY_NAME.values() if leaf.group == "ppo" and not leaf.entries]
+    assert {leaf.entry for leaf in leaves if leaf.value_in(state.static) is None} == traced
+    assert traced >= {leaf.entry for leaf in leaves if leaf.traced and not leaf.zero_is_off}
+    # A traced number leaves the static settings equal.
+    other = learner(objective_settings={"dual_clip": 2, "kl_target": 0.02}, gamma=0.8)
+    assert other.static == state.static != learner().static
+
+
+@pytest.mark.parametrize("name", [name for name, leaf in TRACED.items() if leaf.zero_is_off])
+def test_an_optional_hyperparameter_is_off_at_zero_only(name):
+    assert TRACED[name].default in (0.0, ScheduleText("0"))
+    assert "0: " in TRACED[name].help
+    assert getattr(learner().hyperparameters, name) is None
+    assert getattr(learner(**{TRACED[name].name: "2"}).hyperparameters, name) is not None
