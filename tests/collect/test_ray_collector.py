@@ -64,8 +64,8 @@ def updates(collector, count):
         for _ in range(count):
             state, metrics = trainer.update(state)
             metrics = {name: x for name, x in metrics.items() if not name.startswith("time")}
-            running = np.asarray(state.learner.reward_normalizer.running_return).tolist()
-            made.append((jax.tree.map(np.array, trainer.last_rollout), metrics, trainer.last_episodes, running))
+            running, rollout = state.learner.reward_normalizer.running_return, jax.tree.map(np.array, trainer.last_rollout)
+            made.append((rollout, metrics, trainer.last_episodes, running.tolist()))
     finally:
         trainer.close()
     return made, state
@@ -78,7 +78,7 @@ def on_actors(count, lost=None):
 
 
 def test_training_on_two_actors_equals_two_local_groups():
-    """Bit for bit: the same seeds, noise, staggered starts, memories, burn-in, rewards, episodes and learner."""
+    """Bit for bit: the same seeds, noise, starts, memories, burn-in, rewards, episodes and learner."""
     local, state = updates(GymnasiumCollector(override(CONFIG, {"overlap": True}), ENV, PROGRAMS), 3)
     made, other, _ = on_actors(3)
     for (rollout, *others), (rollout2, *others2) in zip(local, made, strict=True):
