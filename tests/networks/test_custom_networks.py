@@ -171,7 +171,7 @@ SENTENCES = [
     ("encoder", f"{__name__}:TorchEncoder", TORCH),
     ("encoder", "custom_networks:Encoders", r"has no such name \(did you mean 'Encoder'\?\)"),
     ("encoder", "custom_networks:UNITS", r"is int: expected a class, or a function of a custom module"),
-    ("encoder", "no_such_module:Encoder", r"the module 'no_such_module' cannot be imported"),
+    ("encoder", "no_such_module:Encoder", r"there is no module 'no_such_module'"),
     ("encoder", "equinox:filter_jit", r"expected a class, or a function of a custom module"),
     ("encoder", "custom_networks:subprocess.getoutput", r"custom_networks has no such name"),
     ("encoder", "subprocess:Popen", r"^encoder = 'subprocess:Popen': 'subprocess' is a part of Python"),
