@@ -29,7 +29,7 @@ def played(env, steps, seed=0):
 
 
 def same(one, other):
-    """Whether two pytrees have the same leaves, but for the last bits of programs that were compiled apart."""
+    """Whether two pytrees have the same leaves, but for the last bits of separate programs."""
     one, other = (jax.tree.leaves(tree) for tree in (one, other))
     return len(one) == len(other) and all(
         np.allclose(np.asarray(a, np.float64), np.asarray(b, np.float64), 1e-4, 1e-5) for a, b in zip(one, other, strict=True)
@@ -37,7 +37,7 @@ def same(one, other):
 
 
 def trained(env, updates=3, **settings):
-    """Metrics of some small updates on the device; holds that all is finite and that something was learned."""
+    """Metrics of some small updates on the device; all is finite, and something was learned."""
     collector = small_collector(env, **settings)
     before = collector.init(jax.random.key(0))
     after, metrics = jax.jit(JaxTrainer(collector).advance, static_argnums=2)(before, jnp.int32(updates), updates)
@@ -49,7 +49,7 @@ def trained(env, updates=3, **settings):
 
 
 def traceable(ids, make):
-    """Hold every environment against its spaces, without running it: `check_env` raises where one breaks them."""
+    """Hold every environment against its spaces, without running it: `check_env` raises."""
     assert len(ids) > 0
     for env_id in ids:
         jax_vector.check_env(make(env_id), env_id)

@@ -1,4 +1,4 @@
-"""The command line as the tests call it: in this process, or in one of its own; and what runs leave behind."""
+"""The command line as the tests call it: in this process or another; and what runs leave behind."""
 
 import os
 import shutil
@@ -72,7 +72,7 @@ class Ended(NamedTuple):
 
 
 class Process:
-    """``proximo`` in a process of its own that finds the tests' modules; ``before`` is Python that runs first."""
+    """``proximo`` in a process that finds the tests' modules; ``before`` is Python that runs first."""
 
     def __init__(self, *words: Any, before: str = "", **environment: str):
         program = f"import sys\n{before}\nfrom proximo.cli import main\nsys.exit(main(sys.argv[1:]))"

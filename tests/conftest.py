@@ -1,4 +1,4 @@
-"""For every test: shapes are checked against their annotations, and compiled programs are kept for the next run."""
+"""For every test: shapes are checked against annotations, and compiled programs are kept."""
 
 import gc
 import importlib.metadata
@@ -41,31 +41,13 @@ gc.set_threshold(50_000)
 # A module goes to one worker as a whole. Those that take longest go first, so that none is left for one worker in the end. The first one
 # copies its process hundreds of times, which is fast only while the process is small.
 LONGEST = (
-    "test_crashes.py",
-    "test_trainings_of_processes.py",
-    "test_code_of_the_pages.py",
-    "test_devices.py",
-    "test_core_devices.py",
-    "test_training.py",
-    "test_gymnasium_training.py",
-    "test_processes.py",
-    "test_pretraining.py",
-    "test_first_minibatch.py",
-    "test_agent.py",
-    "test_examples.py",
-    "test_probes.py",
-    "test_interrupts.py",
-    "test_gymnasium_collector.py",
-    "test_custom_networks.py",
-    "test_objectives.py",
-    "test_step_equals_unroll.py",
-    "test_check_environment.py",
-    "test_publish.py",
-    "test_resume.py",
-    "test_actions.py",
-    "test_functional.py",
-    "test_workers.py",
-)
+    "test_crashes.py", "test_trainings_of_processes.py", "test_code_of_the_pages.py", "test_devices.py",
+    "test_core_devices.py", "test_training.py", "test_gymnasium_training.py", "test_processes.py",
+    "test_pretraining.py", "test_agent.py", "test_examples.py", "test_probes.py", "test_interrupts.py",
+    "test_gymnasium_collector.py", "test_custom_networks.py", "test_objectives.py",
+    "test_step_equals_unroll.py", "test_check_environment.py", "test_publish.py", "test_resume.py",
+    "test_actions.py", "test_functional.py", "test_workers.py",
+)  # fmt: skip
 
 
 def pytest_collection_modifyitems(items):

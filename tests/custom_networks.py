@@ -212,14 +212,8 @@ class Outer:
         pass
 
 
-EVERYTHING = {
-    "encoder": Encoder,
-    "memory": Decay,
-    "actor": Actor,
-    "critic": Critic,
-    "observe_action": True,
-    "distribution": Choice,
-}
+PARTS = {"encoder": Encoder, "memory": Decay, "actor": Actor, "critic": Critic, "distribution": Choice}
+EVERYTHING = {**PARTS, "observe_action": True}
 NETWORKS = {
     "encoder of a dict": {"encoder": Encoder},
     "memory": {"memory": Memory},

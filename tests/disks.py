@@ -8,7 +8,7 @@ import threading
 
 @contextlib.contextmanager
 def full_disk(size=0):
-    """Limit the files of this process to ``size`` bytes. Do not print inside: pytest captures output in a file."""
+    """Limit the files of this process to ``size`` bytes. Do not print inside: pytest writes it to a file."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))

@@ -47,7 +47,7 @@ class Walk(gym.Env):
 
 
 class DrawnWalk(Walk):
-    """``Walk`` that draws: one white column for each step; the gray value of the others shows the last action."""
+    """``Walk`` that draws: a white column for each step; the gray of the others shows the last action."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 7}  # noqa: RUF012
 

@@ -40,6 +40,7 @@ class Plain:
         return x
 
 
+@functools.cache
 def _module(name, old="", new=""):
     """An example, perhaps as if it was started with another default."""
     module = types.ModuleType(name)

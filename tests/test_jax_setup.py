@@ -1,5 +1,6 @@
 """Importing proximo prevents JAX's deadlock, and an option that XLA does not know does no harm."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -63,27 +64,23 @@ def test_missing_or_forbidden_policy_changes_nothing(monkeypatch, missing):
     assert asked == ([] if missing else ["refused"])
 
 
+LATE = "import proximo before the first JAX computation, or set NPROC=4"
+
+
 @pytest.mark.parametrize(
-    ("cores", "chosen", "expected", "threads"), [(2, None, "4", 4), (8, None, None, 8), (2, "3", "3", 3), (2, "auto", "auto", 2)]
+    ("cores", "chosen", "warning", "expected", "threads"),
+    [(2, None, "", "4", 4), (8, None, "", None, 8), (2, "3", "", "3", 3), (2, "auto", "", "auto", 2), (2, None, LATE, None, 2)],
 )
-def test_threads_are_at_least_four_unless_the_user_has_chosen(monkeypatch, cores, chosen, expected, threads):
-    monkeypatch.setattr(jax_setup, "_jax_has_started", lambda: False)
+def test_threads_are_at_least_four_unless_the_user_has_chosen(monkeypatch, cores, chosen, warning, expected, threads):
+    monkeypatch.setattr(jax_setup, "_jax_has_started", lambda: bool(warning))
     monkeypatch.setattr(jax_setup, "schedule_as_batch", lambda: None)
     monkeypatch.setattr(jax_setup, "cores", lambda: cores)
     monkeypatch.delenv("NPROC", raising=False)
     if chosen:
         monkeypatch.setenv("NPROC", chosen)
-    jax_setup.prepare_threads()
-    assert (os.environ.get("NPROC"), jax_setup.threads()) == (expected, threads)
-
-
-def test_warning_explains_the_fix_if_jax_has_started(monkeypatch):
-    monkeypatch.setattr(jax_setup, "_jax_has_started", lambda: True)
-    monkeypatch.setattr(jax_setup, "cores", lambda: 2)
-    monkeypatch.delenv("NPROC", raising=False)
-    with pytest.warns(RuntimeWarning, match="import proximo before the first JAX computation, or set NPROC=4"):
+    with pytest.warns(RuntimeWarning, match=warning) if warning else contextlib.nullcontext():
         jax_setup.prepare_threads()
-    assert "NPROC" not in os.environ
+    assert (os.environ.get("NPROC"), jax_setup.threads()) == (expected, threads)
 
 
 @pytest.mark.parametrize(

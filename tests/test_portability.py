@@ -49,7 +49,7 @@ TRAINS = """
 import os
 import proximo
 small = dict(num_envs=2, num_steps=8, num_minibatches=1, num_epochs=1, total_steps=32, hidden_sizes=(4,), eval_episodes=1, tensorboard=False)
-workers = {"num_workers": 2 if hasattr(os, "fork") else 0} if "ENV".startswith("gym_") else {}
+workers = {"num_workers": 1 if hasattr(os, "fork") else 0} if "ENV".startswith("gym_") else {}
 [result] = proximo.train("ENV", preset=False, name="ENV"[:3], **small, **workers)
 print(proximo.load_policy(f"{result.run_dir}@best").step)
 """

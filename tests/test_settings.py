@@ -37,9 +37,6 @@ def test_spaces_memory_and_encoder_determine_the_kind(env, settings, kind):
         name: value for group in presets.load_kind(kind).values() if isinstance(group, dict) for name, value in group.items()
     }
     assert override(config, pairs) == config
-
-
-def test_an_object_without_a_preset_has_the_defaults():
     plain = proximo.PPO(Countdown, preset=False, num_steps=16).config
     assert (plain.started_from, plain.ppo.num_epochs) == ("", Config().ppo.num_epochs)
 

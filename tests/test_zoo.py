@@ -15,7 +15,7 @@ from proximo.settings import make_config
 from proximo.storage import zoo
 from proximo.storage.run_directory import read_config
 
-EPISODES = 4
+EPISODES = 2
 NAMES = zoo.names()
 
 

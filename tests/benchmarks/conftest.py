@@ -1,13 +1,6 @@
-"""The scripts of ``benchmarks/`` can be imported by each test, as they import each other."""
+"""The scripts of ``benchmarks/`` can be imported, as they import each other."""
 
+import sys
 from pathlib import Path
 
-import pytest
-
-
-@pytest.fixture(autouse=True)
-def benchmarks(monkeypatch):
-    """The folder, on Python's path for one test."""
-    folder = Path(__file__).parents[2] / "benchmarks"
-    monkeypatch.syspath_prepend(str(folder))
-    return folder
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))

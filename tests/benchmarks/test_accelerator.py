@@ -5,6 +5,8 @@ import json
 import sys
 import time
 
+import accelerator
+
 
 def options(**more):
     given = {"envs": [16, 64], "cases": ["CartPole", "Nature CNN"], "purejaxrl": None, "tiny": True, "case_seconds": 100.0}
@@ -12,21 +14,17 @@ def options(**more):
 
 
 def test_small_batches_and_scaling_are_measured_first_each_case_in_its_process():
-    from accelerator import measured, planned
-
-    rows = [(row["case"], row["program"], row["envs"], row["devices"]) for row in planned(options(), devices=5)]
+    rows = [(row["case"], row["program"], row["envs"], row["devices"]) for row in accelerator.planned(options(), devices=5)]
     both = [(case, program) for case in ("CartPole", "Nature CNN") for program in ("proximo", "PureJaxRL")]
     scaled = [("CartPole", "proximo", 32, 2), ("CartPole", "proximo", 64, 4)]
     assert rows == [*((*each, 16, 1) for each in both), *scaled, *((*each, 64, 1) for each in both)]
     row = {"case": "CartPole", "program": "proximo", "envs": 4, "devices": 1}
-    found = measured(row, options(), time.monotonic() + 120)
+    found = accelerator.measured(row, options(), time.monotonic() + 120)
     assert found["steps_per_second"] > 100, found
     assert 0 < found["busy"] <= 1
 
 
 def test_what_cannot_be_measured_is_a_row_with_its_reason(tmp_path, monkeypatch):
-    import accelerator
-
     def note(deadline=60.0, case="CartPole", program="proximo", **more):
         row = {"case": case, "program": program, "envs": 4, "devices": 1}
         return accelerator.measured(row, options(**more), time.monotonic() + deadline)["note"]
@@ -41,8 +39,6 @@ def test_what_cannot_be_measured_is_a_row_with_its_reason(tmp_path, monkeypatch)
 
 
 def test_table_has_ratios_and_scaling(tmp_path, monkeypatch, capsys):
-    import accelerator
-
     speeds = {("proximo", 1): 300.0, ("PureJaxRL", 1): 200.0, ("proximo", 2): 450.0}
 
     def result_of(command, limit):

@@ -4,8 +4,11 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+import scaling
 
 PROGRAM = """HloModule jit_update, entry_computation_layout={(f32[3]{0})->f32[3]{0}}
 
@@ -39,24 +42,19 @@ ENTRY %main (x: f32[3]) -> f32[3] {
 """
 
 
-def test_all_reduces_are_counted_with_the_iterations_of_their_loops():
-    import scaling
-
+def test_all_reduces_are_counted_with_the_iterations_of_their_loops_and_other_operations_are_refused():
     assert scaling.all_reduces(PROGRAM) == [(1, 1), (12, 32)]
-
-
-def test_unknown_iterations_and_other_operations_are_refused():
-    import scaling
-
     with pytest.raises(ValueError, match="unknown number of iterations"):
         scaling.all_reduces(PROGRAM.replace('"known_trip_count":{"n":"3"}', ""))
     with pytest.raises(ValueError, match="all-gather"):
         scaling.all_reduces(PROGRAM.replace("pred[] all-reduce", "pred[] all-gather"))
 
 
-def test_an_update_communicates_its_gradients_and_five_scalars_a_step(benchmarks):
+@pytest.mark.slow  # test_devices.py counts what the program says, without a process
+def test_an_update_communicates_its_gradients_and_five_scalars_a_step():
     """The formula of docs/scaling.md."""
-    command = [sys.executable, str(benchmarks / "devices.py"), "bytes", "--cases", "mlp", "--json"]
+    program = Path(scaling.__file__).with_name("devices.py")
+    command = [sys.executable, str(program), "bytes", "--cases", "mlp", "--json"]
     done = subprocess.run(command, env={**os.environ, "JAX_NUM_CPU_DEVICES": "2", "NPROC": "4"}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout)["mlp"]
@@ -69,8 +67,6 @@ def test_an_update_communicates_its_gradients_and_five_scalars_a_step(benchmarks
 
 
 def test_prediction_has_the_time_of_a_ring():
-    import scaling
-
     link = scaling.Link(10.0, (1e9, 2.0))  # the second protocol only
     assert scaling.all_reduce_seconds(10**7, 4, link) == pytest.approx((8.4 + 6 * 2) * 1e-6 + 1.5 * 1e-3)
     assert scaling.communication_seconds([(5, 10**7), (1, 0)], 4, link) == pytest.approx(6 * 20.4e-6 + 5 * 1.5e-3)

@@ -2,7 +2,6 @@
 
 import argparse
 import functools
-import importlib
 import json
 import os
 import signal
@@ -13,6 +12,10 @@ import pytest
 import yaml
 
 import proximo
+import suite
+import suite_seed
+from suite_seed import config_of, described
+from suite_tasks import Suite, Task, differences, load_suite, read_results
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 ENV = "toys:RandomEnds"
@@ -34,11 +37,6 @@ add_result(Path(sys.argv[sys.argv.index("--out") + 1]), {{"suite": "toy"}}, task
 """
 
 
-@pytest.fixture
-def suite(benchmarks):
-    return importlib.import_module("suite")
-
-
 def written(folder, tasks, **more):
     path = folder / "toy.yaml"
     path.write_text(yaml.safe_dump({"title": "Toys", "tasks": tasks, **more}, sort_keys=False))
@@ -51,13 +49,13 @@ def arguments(folder, file, **more):
 
 
 @pytest.fixture
-def fake_seeds(suite, monkeypatch, tmp_path):
+def fake_seeds(monkeypatch, tmp_path):
     """Replace the process of a seed by one that only writes a row."""
     (tmp_path / "suite_seed.py").write_text(FAKE_SEED.format(benchmarks=str(BENCHMARKS)))
     monkeypatch.setattr(suite, "HERE", tmp_path)
 
 
-def test_seeds_that_are_missing_or_given_are_trained_lowest_first(suite, fake_seeds, tmp_path, monkeypatch, capsys):
+def test_seeds_that_are_missing_or_given_are_trained_lowest_first(fake_seeds, tmp_path, monkeypatch, capsys):
     file = written(tmp_path, {"a": {"seeds": 2}, "b": {"seeds": 1, "first_seed": 100}, "broken": {"seeds": 1}})
     given, loaded = arguments(tmp_path, file), suite.load_suite(file)
 
@@ -80,7 +78,7 @@ def test_seeds_that_are_missing_or_given_are_trained_lowest_first(suite, fake_se
     assert pending() == [("broken", 0)]
 
 
-def test_end_of_the_time_stops_running_seeds_and_starts_no_others(suite, fake_seeds, tmp_path, capsys):
+def test_end_of_the_time_stops_running_seeds_and_starts_no_others(fake_seeds, tmp_path, capsys):
     file = written(tmp_path, {"endless": {"seeds": 1}, "a": {"seeds": 1}})
     assert suite.train(arguments(tmp_path, file, jobs=1, minutes=0.02), [("endless", 0), ("a", 0)]) == 0
     log = tmp_path / "work" / "toy" / "endless-0.log"
@@ -100,8 +98,6 @@ class Interrupt:
 
 
 def test_interrupted_seed_is_resumed_and_evaluated(monkeypatch, tmp_path):
-    import suite_seed
-
     file = written(
         tmp_path, {"random ends": {"env": ENV, "episodes": 8, "settings": SETTINGS, "also_on": {"toys:RandomEnds": 0}}}
     )
@@ -138,8 +134,6 @@ def test_interrupted_seed_is_resumed_and_evaluated(monkeypatch, tmp_path):
 
 
 def test_curve_and_last_episodes_weight_by_the_number_of_episodes():
-    import suite_seed
-
     rows = [{"step": 10 * i, "rollout/episodes": i % 3, "rollout/return_mean": float(i)} for i in range(300)]
     curve = suite_seed.learning_curve(rows)
     assert len(curve) == suite_seed.CURVE_POINTS
@@ -161,8 +155,6 @@ def test_curve_and_last_episodes_weight_by_the_number_of_episodes():
     ],
 )
 def test_a_file_that_is_no_suite_or_result_says_what_is_wrong(text, message, tmp_path):
-    from suite_tasks import load_suite, read_results
-
     (tmp_path / "s.yaml").write_text(text)
     with pytest.raises(SystemExit, match=message):
         load_suite(tmp_path / "s.yaml")
@@ -171,9 +163,7 @@ def test_a_file_that_is_no_suite_or_result_says_what_is_wrong(text, message, tmp
         read_results(tmp_path / "r.json")
 
 
-def test_table_compares_the_seeds_with_marks_and_published_scores(suite):
-    from suite_tasks import Suite, Task
-
+def test_table_compares_the_seeds_with_marks_and_published_scores():
     tasks = {
         "a": Task(env="a", seeds=4, mark=50, aim=60, aim_steps=999, published={"Others": "70 ± 3"}, also_on={"new": 1}),
         "b": Task(env="b", seeds=2, mark=-1, judged_by="worst", metric="success_rate", also_on={"d": 0.5}),
@@ -196,11 +186,8 @@ def test_table_compares_the_seeds_with_marks_and_published_scores(suite):
 
 
 @pytest.mark.parametrize("path", sorted((BENCHMARKS / "suites").glob("*.yaml")), ids=lambda path: path.stem)
-def test_recorded_results_are_of_todays_settings(suite, path):
+def test_recorded_results_are_of_todays_settings(path):
     """Whoever changes a preset trains its seeds again, or removes their results."""
-    from suite_seed import config_of, described
-    from suite_tasks import differences, load_suite, read_results
-
     tasks, recorded = load_suite(path).tasks, read_results(BENCHMARKS / f"results/suite_{path.stem}.json")["tasks"]
     assert set(recorded) <= set(tasks), "results of a task that the suite does not have"
     for name, task in tasks.items():
@@ -209,9 +196,7 @@ def test_recorded_results_are_of_todays_settings(suite, path):
         assert name not in recorded or not differences(recorded[name], described(task, config)), name
 
 
-def test_missing_setting_is_compared_as_its_default(suite):
-    from suite_tasks import differences
-
+def test_missing_setting_is_compared_as_its_default():
     def record(**ppo):
         return {"settings": {"ppo": ppo}, "metric": "return_mean", "policy": "greedy", "episodes": 1, "unseen": {}}
 

@@ -82,7 +82,7 @@ def grouped(groups):
 
 @functools.cache
 def prepared(case):
-    """The settings of a case, a state, and a rollout in which the devices have unequal numbers of valid steps."""
+    """The settings of a case, a state, and a rollout with unequal numbers of valid steps on the devices."""
     config = small_config(**COMMON, **CASES[case])
     functions = make_functions(config, toys.RandomEnds())
     state = jax.jit(functions.init)(jax.random.key(1))
@@ -211,7 +211,7 @@ def seeds_axis():
 
 
 def learned(env, count, groups=0, **more):
-    """An agent after a training; with ``groups``, on one device that draws its minibatches in so many groups."""
+    """An agent after a training; with ``groups``, on one device that draws from so many groups."""
     with grouped(groups) if groups else contextlib.nullcontext():
         agent = proximo.PPO(env, devices=count, preset=False, verbose=0, **SETTINGS, **more).learn(TOTAL)
     if groups:

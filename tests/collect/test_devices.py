@@ -87,13 +87,10 @@ def test_a_run_resumes_on_its_number_of_devices_bit_for_bit_and_on_one(fast):
 
 
 @pytest.mark.slow
-def test_a_run_resumes_on_any_number_of_devices():
-    check_runs(measured("more_runs")["more_runs"])
-
-
-@pytest.mark.slow
-def test_an_agent_on_several_devices_changes_its_environment():
-    assert measured("environments")["environments"] == {"steps": 4 * 4 * ENVS * STEPS, "loaded": 0.0}
+def test_runs_resume_on_any_number_of_devices_and_an_agent_changes_its_environment_there():
+    found = measured("more_runs", "environments")
+    check_runs(found["more_runs"])
+    assert found["environments"] == {"steps": 4 * 4 * ENVS * STEPS, "loaded": 0.0}
 
 
 @pytest.mark.slow

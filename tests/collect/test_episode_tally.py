@@ -63,15 +63,12 @@ def tallied(reward, staggered=False, **places):
     return tally.add(buffer_of(np.asarray(reward)[:, None], **places)), tally.metrics(), tally
 
 
-def test_a_reward_that_is_not_finite_reaches_the_return_of_its_own_episode_alone():
+def test_returns_are_exact_and_a_reward_that_is_not_finite_reaches_only_its_own_episode():
+    [episode], *_ = tallied(np.array([1e8, *[1] * 4095], np.float32), terminated=[(4095, 0)])
+    assert episode.episode_return == 1e8 + 4095
     finished, _, tally = tallied([1.0, np.nan, 1, 1, np.inf, 1, 1], terminated=[(1, 0), (3, 0), (4, 0)])
     np.testing.assert_array_equal([episode.episode_return for episode in finished], [np.nan, 2, np.inf])
     assert tally.add(buffer_of(np.ones((3, 1)), terminated=[(2, 0)]))[0].episode_return == 5
-
-
-def test_returns_of_float32_rewards_are_exact():
-    [episode], *_ = tallied(np.array([1e8, *[1] * 4095], np.float32), terminated=[(4095, 0)])
-    assert episode.episode_return == 1e8 + 4095
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Rollouts of JAX environments: no transition is lost or repeated between two of them, and time limits truncate."""
+"""Rollouts of JAX environments: no transition is lost or repeated, and time limits truncate."""
 
 import dataclasses
 import functools

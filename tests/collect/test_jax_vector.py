@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from broken_envs import after_reset, after_step
 from proximo.checks import check_environment, quick_check
 from proximo.collect import JaxTrainer, jax_vector
 from proximo.envs.custom import from_object
@@ -16,12 +17,11 @@ from helpers import difference, drawn_policy, small_collector, small_config
 from toys import Counting
 
 
-class Variant(Counting):
+def variant(**parts):
     """``Counting`` with one mistake."""
-
-    def __init__(self, **parts):
-        for name, part in parts.items():
-            setattr(self, name, part)
+    env = Counting()
+    vars(env).update(parts)
+    return env
 
 
 class Keyed(Counting):
@@ -37,51 +37,31 @@ class Keyed(Counting):
         return (counted, kept), jax.random.uniform(drawing, (2,)), *rest
 
 
-class OtherKey(Keyed):
-    """A step returns a key of another implementation."""
-
-    def step(self, key, state, action, params):
-        (counted, _), *rest = super().step(key, state, action, params)
-        return (counted, jax.random.key(0, impl="rbg")), *rest
-
-
-def step_with(change):
-    """A step whose result is changed."""
-    return lambda key, state, action, params: change(Counting().step(key, state, action, params))
+OtherKey = after_step(Keyed, lambda self, state, *rest: ((state[0], jax.random.key(0, impl="rbg")), *rest))
+"""A step returns a key of another implementation."""
 
 
 def part_of(name, change):
     """A reset whose observation has one part that is not as its space says."""
-    space = toys.masked(toys.PARTS, 3)
-
-    class Wrong(toys.AnySpaces):
-        def reset(self, key, params):
-            state, observation = super().reset(key, params)
-            return state, {**observation, name: change(observation[name])}
-
-    return Wrong(space, Discrete(3))
+    wrong = after_reset(toys.AnySpaces, lambda self, state, x: (state, {**x, name: change(x[name])}))
+    return wrong(toys.masked(toys.PARTS, 3), Discrete(3))
 
 
 def stepping(change):
-    return Variant(step=step_with(change))
+    """A step whose result is changed."""
+    return after_step(Counting, lambda self, *result: change(result))()
 
 
 INTEGERS = {"reset": lambda key, params: (Counting().reset(key, params)[0], jnp.zeros(2, jnp.int32))}
 MISTAKES = [
-    (Variant(observation_space=Box((3,))), r"reset returns an observation float32\[2\]: its observation space is Box\(3,\)"),
-    (
-        Variant(observation_space=Box((2,), 0, 255, "uint8")),
-        r"observation float32\[2\]: its observation space is Box\(2,\) uint8",
-    ),
-    (Variant(observation_space=Discrete(4)), r"observation float32\[2\]: its observation space is Discrete\(4\)"),
-    (Variant(**INTEGERS), r"step returns an observation float32\[2\], where reset returns int32\[2\]: use one type"),
+    (variant(observation_space=Box((3,))), r"reset returns an observation float32\[2\]: its observation space is Box\(3,\)"),
+    (variant(observation_space=Box((2,), 0, 255, "uint8")), r"float32\[2\]: its observation space is Box\(2,\) uint8"),
+    (variant(observation_space=Discrete(4)), r"observation float32\[2\]: its observation space is Discrete\(4\)"),
+    (variant(**INTEGERS), r"step returns an observation float32\[2\], where reset returns int32\[2\]: use one type"),
     (stepping(lambda r: (r[0], r[1][None], *r[2:])), r"step returns an observation float32\[1, 2\]: its"),
     (stepping(lambda r: r[:5]), r"returns 5 values: expected \(state, observation, reward,"),
     (stepping(lambda r: (*r[:5], None)), r"returns None as info: expected a dict"),
-    (
-        stepping(lambda r: (*r[:5], {"success": jnp.zeros(2, bool)})),
-        r"success in info of type bool\[2\]: expected a single number",
-    ),
+    (stepping(lambda r: (*r[:5], {"success": jnp.zeros(2, bool)})), r"success in info of type bool\[2\]: expected a single n"),
     (stepping(lambda r: (*r[:2], None, *r[3:])), r"reward of type NoneType: expected a single float32"),
     (stepping(lambda r: (*r[:2], r[2][None], *r[3:])), r"reward of type float32\[1\]"),
     (stepping(lambda r: (*r[:2], r[2] + 1j, *r[3:])), r"reward of type complex64\[\]"),
@@ -116,7 +96,7 @@ PLAIN_PARTS = Dict(tuple((name, part) for name, part in toys.PARTS.spaces if nam
 @pytest.mark.parametrize(("action_space", "entries"), [(Discrete(3, 2), 3), (Box((2,), -1.0, 1.0), 0)])
 def test_dict_observations_train_with_and_without_a_mask(action_space, entries):
     env = toys.AnySpaces(toys.masked(PLAIN_PARTS, entries) if entries else PLAIN_PARTS, action_space)
-    collector = small_collector(env, num_envs=2, memory="gru", sequence_length=4, clip_observation=5.0)
+    collector = small_collector(env, num_envs=2, clip_observation=5.0)
     state, metrics = jax.jit(JaxTrainer(collector).advance, static_argnums=2)(collector.init(jax.random.key(0)), jnp.int32(3), 3)
     assert bool(state.healthy)
     assert np.isfinite(metrics["train/loss"]).all()
@@ -138,7 +118,7 @@ def test_example_action_matches_the_shape_and_type_of_policy_actions(space):
 
 
 def test_an_environment_that_mixes_python_numbers_and_arrays_is_accepted():
-    collector = small_collector(Variant(step=step_with(lambda r: (r[0], r[1], 1.0, False, False, {}))))
+    collector = small_collector(stepping(lambda r: (r[0], r[1], 1.0, False, False, {})))
     assert collector.init(jax.random.key(0)).healthy
 
 
@@ -213,6 +193,9 @@ class Succeeds(toys.RandomEnds):
         return *super().step(key, state, action, params)[:5], {"success": action}
 
 
+Silent = after_step(toys.RandomEnds, lambda self, *result: (*result[:5], {"success": None}))
+
+
 def test_nan_is_no_success():
     env, params = Succeeds(), toys.RandomEnds.default_params
     states, observations = jax_vector.reset(env, jax.random.split(jax.random.key(0), 3), params)
@@ -223,10 +206,6 @@ def test_nan_is_no_success():
 
 
 def test_none_is_a_success_that_is_not_reported():
-    class Silent(toys.RandomEnds):
-        def step(self, key, state, action, params):
-            return *super().step(key, state, action, params)[:5], {"success": None}
-
     assert "success" in jax_vector.info_shapes(Succeeds())
     assert jax_vector.info_shapes(Silent()).get("success") is None
     collector = small_collector(Silent())

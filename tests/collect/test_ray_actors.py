@@ -136,7 +136,7 @@ def test_a_fault_and_a_hang_in_an_actor_end_the_training(env, env_settings, sett
 
 
 class Foreign(RolloutActor):
-    """Is in a module that an actor does not find, as proximo would be on a machine where it is not installed."""
+    """Is in a module that an actor does not find, as where proximo is not installed."""
 
 
 def test_an_actor_that_cannot_start_is_one_sentence(monkeypatch):

@@ -122,7 +122,6 @@ def valid(**settings):
 
 
 GRU = {"memory": "gru", "num_envs": 4, "num_steps": 16, "sequence_length": 8}
-ACTORS = {"actors": 4, "num_steps": 16}
 
 
 @pytest.mark.parametrize(
@@ -138,7 +137,6 @@ ACTORS = {"actors": 4, "num_steps": 16}
         ({"num_envs": 1, "num_steps": 4, "num_minibatches": 4}, r"A minibatch of one step cannot be normalized"),
         ({"total_steps": 100}, r"total_steps = 100 is less than one rollout .*= 1024\)"),
         ({"seed": 2**32 - 1, "seeds": 2}, r"expected no seed above 4294967295"),
-        ({**ACTORS, "overlap": True, "num_envs": 4}, r"^Each of 4 actors steps 1 of .* overlap = true needs 2: choose num_envs = 8 or more"),
         ({"objective_settings": "dual_clip=0.5"}, r"^objective_settings.dual_clip = 0.5: expected a ratio above 1 \(the paper has 3\)"),
         ({"desired_kl": 0.02, "num_epochs": 1, "num_minibatches": 1}, r"^desired_kl = 0.02 needs two gradient steps .* or set desired_kl"),
         ({"memory": "gru", "memory_settings": "horizon=1"}, r"^memory_settings.horizon = 1: expected 2 steps or more, or 0\.$"),

@@ -1,4 +1,4 @@
-"""The types of the settings for editors are those of the schema. Run this file as a program to write them anew."""
+"""The types of the settings for editors are those of the schema. Run this file to write them anew."""
 
 import importlib.util
 import subprocess

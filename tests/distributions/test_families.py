@@ -1,4 +1,4 @@
-"""Every family against SciPy, or against an enumeration of all its actions; and masks, which allow some of them."""
+"""Every family against SciPy, or an enumeration of all its actions; and masks, which allow some."""
 
 import functools
 import itertools

@@ -1,7 +1,8 @@
 """Every Python block of every page runs, the blocks of a page one after the other, and so do the cells of notebooks. All but the README's
-train for a quarter of the steps that they say."""
+train for a quarter of the steps that they say. Notebooks are committed with what they show."""
 
 import importlib.util
+import json
 import re
 import sys
 
@@ -13,7 +14,7 @@ from matplotlib import pyplot
 import proximo
 from proximo.cli import main
 
-from pages import NOTEBOOKS, PAGES, ROOT, blocks, modules, name_of, optional_modules
+from pages import DOCS, NOTEBOOKS, PAGES, ROOT, blocks, modules, name_of, optional_modules, script
 
 matplotlib.use("Agg")
 
@@ -25,7 +26,7 @@ ELSEWHERE = {
 STEPS = re.compile(r'(learn\(|total_steps(?:=|": ))(\d[\d_]*)\b')
 """Steps of a training. Most pages show how a call is written; what is learned from it is tested elsewhere."""
 LONG = {"docs/notebooks/pendulum.ipynb", "docs/notebooks/masked-pendulum.ipynb"}
-"""Notebooks that train for minutes. Only test_notebooks.py runs them, with the slow tests."""
+"""Notebooks that train for minutes. Only the slow tests run them."""
 
 
 def _prepared(name, folder, monkeypatch):
@@ -87,16 +88,37 @@ def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
 def test_every_page_with_special_treatment_has_code():
     """A page that was renamed would lose its claims without a word."""
     with_code = {name_of(page) for page in PAGES if blocks(page)}
-    assert {
-        *ELSEWHERE,
-        *CLAIMS,
-        "docs/export.md",
-        "docs/publishing.md",
-        "docs/index.md",
-        "docs/custom-jax-environment.md",
-    } <= with_code
+    others = {"docs/export.md", "docs/publishing.md", "docs/index.md", "docs/custom-jax-environment.md"}
+    assert {*ELSEWHERE, *CLAIMS, *others} <= with_code
 
 
 def test_only_modules_of_extras_may_be_missing():
     assert {"optuna", "brax", "wandb", "jax2onnx"} <= optional_modules()
     assert not {"jax", "proximo", "numpy", "gymnasium", "matplotlib"} & optional_modules()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs(path):
+    """One of them on gymnax:CartPole-v1."""
+    pytest.importorskip("nbclient", reason="the extra docs is not installed")
+    notebook = script(DOCS / "notebooks" / "run.py").run(path)
+    assert sum("assert " in "".join(cell["source"]) for cell in notebook["cells"]) >= 2  # it claims something, and it is true
+    outputs = [output for cell in notebook["cells"] for output in cell.get("outputs", ())]
+    assert any("image/png" in output.get("data", {}) for output in outputs)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook_is_small_executed_and_contains_no_local_paths(path):
+    text = path.read_text()
+    assert len(text) < 150_000
+    code = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
+    outputs = [output for cell in code for output in cell["outputs"]]
+    assert not [output for output in outputs if output["output_type"] == "error" or output.get("name") == "stderr"]
+    assert not any(folder in text for folder in ("/tmp/", "/home/"))
+    assert any(path.name in page.read_text() for page in PAGES)
+
+
+def test_exactly_four_notebooks_are_tested():
+    assert [path.stem for path in NOTEBOOKS] == ["clipped-objective", "masked-pendulum", "memory", "pendulum"]

@@ -40,27 +40,22 @@ class Network(flax_nnx.Module):
 
 
 KINDS = {
-    "linen encoder": {"encoder": flax.linen(Encoder()), "hidden_sizes": (64, 64)},
-    "linen LSTM": {"memory": flax.linen(nn.OptimizedLSTMCell(features=6)), "memory_size": 128},
-    "linen heads": {
+    "linen": {
+        "encoder": flax.linen(Encoder()),
+        "memory": flax.linen(nn.OptimizedLSTMCell(features=6)),
         "actor": lambda key, features, count: flax.linen(nn.Dense(count))(key, features),
         "critic": flax.linen(nn.Dense(1)),
     },
-    "nnx actor-critic": {
-        "actor_critic": flax.nnx(lambda space, count, rngs: Network(space.size, count, rngs=rngs)),
-        "hidden_sizes": (64, 64),
-        "memory_size": 128,
-        "towers": "separate",
-    },
-    "nnx cell": {"memory": flax.nnx(lambda features, rngs: flax_nnx.GRUCell(features, 6, rngs=rngs)), "memory_size": 128},
+    "nnx": {"actor_critic": flax.nnx(lambda space, count, rngs: Network(space.size, count, rngs=rngs)), "towers": "separate"},
+    "nnx cell": {"memory": flax.nnx(lambda features, rngs: flax_nnx.GRUCell(features, 6, rngs=rngs))},
 }
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_flax_module_learns(kind):
     """Ratio 1 in the first minibatch, and no parameter as it was."""
-    settings = {"memory_size": 128, **KINDS[kind]} if "memory" not in KINDS[kind] else KINDS[kind]
-    collector = small_collector(ENV, **settings, num_epochs=1, num_minibatches=1)
+    sizes = {"hidden_sizes": (64, 64), "memory_size": 128, "num_epochs": 1, "num_minibatches": 1}
+    collector = small_collector(ENV, **sizes, **KINDS[kind])
     state = collector.init(jax.random.key(0))
     after, metrics = jax.jit(lambda s: JaxTrainer(collector).advance(s, jnp.int32(1), 1))(state)
     assert abs(metrics["train/ratio_max"][0] - 1.0) < 1e-5
@@ -74,14 +69,9 @@ def test_flax_module_learns(kind):
     ("settings", "sentence"),
     [
         ({"encoder": flax.linen(Normalised())}, "Normalised has the variables batch_stats, which change while it runs"),
-        (
-            {"encoder": flax.nnx(lambda space, rngs: flax_nnx.Dropout(0.5, rngs=rngs))},
-            "Dropout has variables besides its parameters",
-        ),
-        ({"actor": flax.linen(nn.Dense(3))}, r"^actor: actor\(8 features\) gives \(3,\) .* a vector of 4"),
+        ({"encoder": flax.nnx(lambda space, rngs: flax_nnx.Dropout(0.5, rngs=rngs))}, "Dropout has variables besides its param"),
     ],
 )
 def test_wrong_module_raises_one_sentence(settings, sentence):
-    sizes = {"hidden_sizes": (64, 64)} if "encoder" in settings else {}
     with pytest.raises(ConfigError, match=sentence):
-        check_policy(ENV, small_config(**settings, **sizes))
+        check_policy(ENV, small_config(**settings, hidden_sizes=(64, 64)))

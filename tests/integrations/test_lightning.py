@@ -26,6 +26,7 @@ from toys import Broken, RandomEnds  # noqa: E402
 UPDATES, EPOCH = 22, 5
 SETTINGS = {name: x for name, x in SMALL.items() if name != "tensorboard"}
 SETTINGS |= {"total_steps": UPDATES * BATCH, "eval_every": EPOCH * BATCH}
+OF_AGENT = {name: x for name, x in SETTINGS.items() if name != "total_steps"}
 
 
 def module(env="toys:RandomEnds", **settings):
@@ -62,8 +63,7 @@ class Recorded(Logger):
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """The uninterrupted training, by ``PPO.learn``."""
-    settings = {name: x for name, x in SETTINGS.items() if name != "total_steps"}
-    agent = proximo.PPO("toys:RandomEnds", preset=False, **settings, **GRU, learning_rate="linear(1e-3, 0)")
+    agent = proximo.PPO("toys:RandomEnds", preset=False, **OF_AGENT, **GRU, learning_rate="linear(1e-3, 0)")
     agent.learn(UPDATES * BATCH)
     return agent, saved(agent, tmp_path_factory.mktemp("whole") / "saved")
 
@@ -78,6 +78,18 @@ def checkpoint_of(learner, folder):
     first.fit(learner)
     first.save_checkpoint(folder / "c.ckpt")
     return folder / "c.ckpt"
+
+
+@pytest.fixture(scope="module")
+def two_updates(tmp_path_factory):
+    return checkpoint_of(module(), tmp_path_factory.mktemp("two"))
+
+
+def calling(hook, call):
+    """A callback with this hook alone."""
+    callback = Callback()
+    setattr(callback, hook, call)
+    return callback
 
 
 @pytest.mark.parametrize("package", [lightning, pytorch_lightning], ids=lambda package: package.__name__)
@@ -105,18 +117,21 @@ def optimized(make, env="toys:RandomEnds", **settings):
     return cls(env, **{**SETTINGS, "preset": False, **settings})
 
 
-@pytest.mark.parametrize("make", [lambda _: optax.adam(1e-2, eps=1e-5), lambda _: lambda rate: optax.adam(rate, eps=1e-5)])
-def test_configure_optimizers_may_return_an_optax_transformation(tmp_path, make):
-    learner = optimized(make, learning_rate=3e-4 if isinstance(make(0), tuple) else 1e-2)
-    trainer(tmp_path, max_steps=2).fit(learner)
-    settings = {name: x for name, x in SETTINGS.items() if name != "total_steps"}
-    expected = proximo.PPO("toys:RandomEnds", preset=False, **{**settings, "learning_rate": 1e-2}).learn(learner.agent.step)
-    for ours, theirs in zip(*(jax.tree.leaves(agent.policy.actor_critic) for agent in (learner.agent, expected)), strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=1e-5)
+def test_configure_optimizers_may_return_an_optax_transformation(tmp_path):
+    small = {"hidden_sizes": 4, "eval_episodes": 0}
+    expected = proximo.PPO("toys:RandomEnds", preset=False, **{**OF_AGENT, **small, "learning_rate": 1e-2}).learn(2 * BATCH)
+    fixed, of_rate = optax.adam(1e-2, eps=1e-5), lambda rate: optax.adam(rate, eps=1e-5)
+    for made, rate in ((fixed, 3e-4), (of_rate, 1e-2)):
+        learner = optimized(lambda _, made=made: made, learning_rate=rate, **small)
+        trainer(tmp_path, max_steps=2).fit(learner)
+        for ours, theirs in zip(
+            *(jax.tree.leaves(agent.policy.actor_critic) for agent in (learner.agent, expected)), strict=True
+        ):
+            np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
 
 def test_an_optimizer_replaces_the_learning_rate_of_a_preset(tmp_path):
-    learner = optimized(lambda _: optax.adam(1e-3), "gymnax:CartPole-v1", preset=True)
+    learner = optimized(lambda _: optax.adam(1e-3), "gymnax:CartPole-v1", preset=True, eval_episodes=0)
     assert learner.agent.config.ppo.learning_rate != proximo.Config().ppo.learning_rate
     trainer(tmp_path, max_steps=1).fit(learner)
     assert learner.agent.step == learner.agent.config.batch_size
@@ -130,28 +145,11 @@ def test_a_resume_has_the_evaluation_environment_of_the_module(tmp_path):
     assert second.agent._evaluated_on[1].run.eval_max_steps == 9
 
 
-class Kept(Callback):
-    """A checkpoint at a hook, behind ``update`` updates."""
-
-    def __init__(self, hook, update, path):
-        self.path = path
-        setattr(self, hook, lambda fitted, *_: self._save(fitted, update))
-
-    def _save(self, fitted, update):
-        if fitted.global_step == update:
-            fitted.save_checkpoint(self.path)
-
-
-@pytest.mark.parametrize(
-    ("hook", "update"),
-    [
-        (f"on_train_{part}_end", update)
-        for part, update in (("batch", 7), ("batch", EPOCH), ("epoch", EPOCH), ("batch", UPDATES - 1))
-    ],
-)
-def test_a_fit_resumed_from_lightnings_checkpoint_equals_the_uninterrupted_one(tmp_path, whole, hook, update, recwarn):
+@pytest.mark.parametrize(("part", "update"), [("batch", 7), ("batch", EPOCH), ("epoch", EPOCH), ("batch", UPDATES - 1)])
+def test_a_fit_resumed_from_lightnings_checkpoint_equals_the_uninterrupted_one(tmp_path, whole, part, update, recwarn):
     path, learner = tmp_path / "c.ckpt", same()
-    trainer(tmp_path, callbacks=[Kept(hook, update, path)], max_steps=update, enable_checkpointing=False).fit(learner)
+    kept = calling(f"on_train_{part}_end", lambda fitted, *_: fitted.global_step < update or fitted.save_checkpoint(path))
+    trainer(tmp_path, callbacks=[kept], max_steps=update, enable_checkpointing=False).fit(learner)
     assert learner.agent.step == update * BATCH
     resumed, second = same(), trainer(tmp_path, enable_checkpointing=False)
     second.fit(resumed, ckpt_path=path)
@@ -190,11 +188,7 @@ def test_model_checkpoint_keeps_the_best_evaluation_and_it_is_loaded(tmp_path):
     assert PPOModule.load_from_checkpoint(best.best_model_path, total_steps=64 * BATCH).agent.config.total_updates == 64
 
 
-def test_early_stopping_ends_at_the_evaluated_return(tmp_path):
-    stop = EarlyStopping("eval/return_mean", mode="max", stopping_threshold=-1e9, check_finite=True)
-    learner = module()
-    trainer(tmp_path, callbacks=[stop], enable_checkpointing=False).fit(learner)
-    assert learner.agent.step == EPOCH * BATCH
+EARLY = EarlyStopping("eval/return_mean", mode="max", stopping_threshold=-1e9, check_finite=True)
 
 
 @pytest.mark.parametrize(
@@ -205,6 +199,7 @@ def test_early_stopping_ends_at_the_evaluated_return(tmp_path):
         ({"fast_dev_run": 3}, 3),
         ({"limit_train_batches": 2}, UPDATES),
         ({"max_epochs": 2, "limit_train_batches": 2}, 4),
+        ({"callbacks": [EARLY]}, EPOCH),
     ],
 )
 def test_trainer_limits_stop_training_which_then_continues(tmp_path, options, updates):
@@ -213,8 +208,7 @@ def test_trainer_limits_stop_training_which_then_continues(tmp_path, options, up
     assert learner.agent.step == updates * BATCH
     if updates < UPDATES:
         ends = []
-        heard = Callback()
-        heard.on_train_epoch_end = lambda _, fitted: ends.append(fitted.agent.step // BATCH)
+        heard = calling("on_train_epoch_end", lambda _, fitted: ends.append(fitted.agent.step // BATCH))
         trainer(tmp_path, callbacks=[heard], enable_checkpointing=False).fit(learner)
         assert ends == [boundary for boundary in (*range(EPOCH, UPDATES, EPOCH), UPDATES) if boundary > updates]
     assert learner.agent.learn(BATCH).step == (UPDATES + 1) * BATCH
@@ -228,16 +222,15 @@ def test_an_environment_may_be_an_object(tmp_path):
     assert saved(loaded.agent, tmp_path / "a") == saved(learner.agent, tmp_path / "b")
 
 
-def test_agent_can_predict_and_save_between_updates(tmp_path):
+def test_agent_can_predict_and_save_between_updates_and_have_a_frozen_module_of_pytorch(tmp_path):
     steps = []
 
-    class Asks(Callback):
-        def on_train_batch_end(self, fitted, learner, *_):
-            observation = np.zeros(learner.agent.env.observation_space.shape, np.float32)
-            learner.agent.predict(observation)
-            steps.append(proximo.load(learner.agent.save(tmp_path / "asked")).step)
+    def ask(fitted, learner, *_):
+        learner.agent.predict(np.zeros(3, np.float32))
+        steps.append(proximo.load(learner.agent.save(tmp_path / "asked")).step)
 
-    trainer(tmp_path, callbacks=[Asks()], max_steps=3, enable_checkpointing=False).fit(module())
+    asks = calling("on_train_batch_end", ask)
+    trainer(tmp_path, callbacks=[asks], max_steps=3, enable_checkpointing=False).fit(with_head(trained=False))
     assert steps == [BATCH, 2 * BATCH, 3 * BATCH]
 
 
@@ -248,19 +241,16 @@ def test_module_continues_after_a_signal(tmp_path, monkeypatch, number, within):
     signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in the background ignores it
     learner = module()
 
-    class Interrupted(Callback):
-        def on_train_batch_end(self, fitted, *_):
-            if fitted.global_step == 3 and not within:
-                signal.raise_signal(number)
-
-    def advanced(reporter, steps, *_):
-        if steps == 3 * BATCH and within:
+    def interrupt(is_now):
+        if is_now:
             signal.raise_signal(number)
 
+    between = calling("on_train_batch_end", lambda fitted, *_: interrupt(fitted.global_step == 3 and not within))
+    advanced = lambda reporter, steps, *_: interrupt(steps == 3 * BATCH and within)  # noqa: E731
     monkeypatch.setattr("proximo.tracking.reporter.Reporter.advanced", advanced)
     try:
         with pytest.raises((SystemExit, lightning.pytorch.utilities.exceptions.SIGTERMException)):
-            trainer(tmp_path, callbacks=[Interrupted()], enable_checkpointing=False).fit(learner)
+            trainer(tmp_path, callbacks=[between], enable_checkpointing=False).fit(learner)
         assert signal.getsignal(signal.SIGTERM) == before[signal.SIGTERM]
     finally:
         for n, handler in before.items():
@@ -294,19 +284,17 @@ def test_metrics_reach_the_logger_and_progress_bar_of_lightning(tmp_path, capsys
     assert "progress" in out
 
 
-def test_resume_accepts_longer_training_but_no_other_settings(tmp_path):
-    path = checkpoint_of(module(), tmp_path)
+def test_resume_accepts_longer_training_but_no_other_settings(tmp_path, two_updates):
     with pytest.raises(ConfigError, match="made with num_epochs = 2, but this module has 3: use the same value, or PPOModule"):
-        trainer(tmp_path).fit(module(num_epochs=3), ckpt_path=path)
+        trainer(tmp_path).fit(module(num_epochs=3), ckpt_path=two_updates)
     longer = module(total_steps=30 * BATCH)
     with pytest.warns(UserWarning, match=f"total_steps {UPDATES * BATCH} → {30 * BATCH}: schedules stretch over the new total"):
-        trainer(tmp_path, max_steps=3, enable_checkpointing=False).fit(longer, ckpt_path=path)
+        trainer(tmp_path, max_steps=3, enable_checkpointing=False).fit(longer, ckpt_path=two_updates)
     assert longer.agent.step == 3 * BATCH
 
 
-def test_unrelated_checkpoint_raises_one_sentence(tmp_path):
-    path = checkpoint_of(module(), tmp_path)
-    content = torch.load(path, weights_only=True)
+def test_unrelated_checkpoint_raises_one_sentence(tmp_path, two_updates):
+    path, content = tmp_path / "c.ckpt", torch.load(two_updates, weights_only=True)
     damaged = {"_extra_state": torch.zeros(9, dtype=torch.uint8)}
     for state, message in (({}, "is not from a PPOModule"), (damaged, "The state in this checkpoint is damaged")):
         torch.save({**content, "state_dict": state}, path)
@@ -366,18 +354,13 @@ def test_summary_counts_parameters_which_no_checkpoint_has(tmp_path):
 
 
 def test_module_predicts_and_evaluates_and_renders_like_its_agent(tmp_path):
-    learner = module("gymnax:CartPole-v1")
-    action, _ = learner.predict(np.zeros(4, np.float32))
-    assert action == learner.agent.predict(np.zeros(4, np.float32))[0]
-    distribution, value = learner(np.zeros(4, np.float32))
+    learner, observation = module("toys:Drawn"), np.zeros(3, np.float32)
+    action, _ = learner.predict(observation)
+    assert action == learner.agent.predict(observation)[0]
+    distribution, value = learner(observation)
     assert (distribution.mode()[0], value.shape) == (action, (1,))
     trainer(tmp_path, enable_checkpointing=False, max_steps=1).fit(learner)
     episodes = learner.evaluate(3, seed=5, render=True)
     assert episodes.summary() == learner.agent.evaluate(3, seed=5).summary()
     assert learner.video_path == tmp_path / "videos" / f"evaluate-{BATCH}.mp4"
     assert learner.video_path.stat().st_size > 1000
-
-
-def test_a_frozen_module_of_pytorch_may_be_an_attribute(tmp_path):
-    trainer(tmp_path, max_steps=1).fit(frozen := with_head(False))
-    assert frozen.agent.step == BATCH

@@ -189,7 +189,6 @@ BOX = gym.spaces.Box(np.float32([-2, 0]), np.float32([2, 4]))
 @pytest.mark.parametrize(
     ("space", "outputs", "make"),
     [
-        (gym.spaces.Discrete(3), 3, lambda model, out: Categorical(out)),
         (gym.spaces.MultiDiscrete([3, 3]), 6, lambda model, out: distributions.ProductCategorical(out.reshape(-1, 2, 3))),
         (gym.spaces.MultiBinary(2), 2, lambda model, out: distributions.Bernoulli(out)),
         (BOX, 2, lambda model, out: Gaussian(out, model.log_std)),
@@ -197,7 +196,7 @@ BOX = gym.spaces.Box(np.float32([-2, 0]), np.float32([2, 4]))
         (BOX, 4, lambda model, out: distributions.Beta(1 + jnp.exp(out[:, :2]), 1 + jnp.exp(out[:, 2:]))),
         (BOX, 2, lambda model, out: distributions.StateDependentGaussian.of(out, jnp.tanh(out), model.matrix)),
     ],
-    ids=["categorical", "product", "bernoulli", "gaussian", "tanh", "beta", "sde"],
+    ids=["product", "bernoulli", "gaussian", "tanh", "beta", "sde"],
 )
 def test_forward_may_return_any_distribution(tmp_path, space, outputs, make):
     class Of(PPO):
@@ -286,7 +285,7 @@ class Always(Model):
 
     def predict(self, x, deterministic=True):
         assert isinstance(x, np.ndarray)
-        self.seen.append((x.shape, [np.asarray(leaf) for leaf in leaves(self.actor)]))
+        self.seen.append(leaves(self.actor)[0].copy())
         return np.ones(len(x), int)
 
     def __init__(self, **kwargs):
@@ -300,9 +299,8 @@ def test_an_overridden_predict_plays_all_episodes_outside_jax(tmp_path, monkeypa
     fit(model, 2, tmp_path)
     during = [row["eval/return_mean"] for row in model.agent.history if "eval/return_mean" in row]
     assert all(8 <= mean <= 11 for mean in during)
-    used = [weights[0] for _, weights in model.seen]
-    assert (used[0] != used[-1]).any()  # the current weights of each evaluation
-    np.testing.assert_array_equal(used[-1], leaves(model.actor)[0])
+    assert (model.seen[0] != model.seen[-1]).any()  # the current weights of each evaluation
+    np.testing.assert_array_equal(model.seen[-1], leaves(model.actor)[0])
     returns, lengths = model.evaluate(num_eval_episodes=10)
     assert (len(returns), returns) == (10, [float(x) for x in lengths])
     assert all(8 <= length <= 11 for length in lengths)
@@ -334,14 +332,13 @@ def test_jax_environments_are_trained(tmp_path):
 def test_training_step_of_the_base_class_is_the_loss_of_ppo(tmp_path):
     indices = []
 
-    class Same(Model):
-        def training_step(self, minibatch, index):
-            indices.append(index)
-            self.log("index", index)
-            self.log_dict({"twice": 2.0 * index})
-            return super().training_step(minibatch, index)
+    def training_step(self, minibatch, index):
+        indices.append(index)
+        self.log("index", index)
+        self.log_dict({"twice": 2.0 * index})
+        return Model.training_step(self, minibatch, index)
 
-    models = Same(entropy_coef=0.01), Model(entropy_coef=0.01)
+    models = subclass(training_step=training_step)(entropy_coef=0.01), Model(entropy_coef=0.01)
     for model in models:
         fit(model, 2, tmp_path)
     for ours, theirs in zip(*(leaves(model.actor, model.critic) for model in models), strict=True):
@@ -378,12 +375,14 @@ def test_gradient_clip_val_of_the_trainer_sets_max_grad_norm_with_one_line(tmp_p
         fit(model, 1, tmp_path, gradient_clip_val=0.5, gradient_clip_algorithm="value")
 
 
-@pytest.mark.parametrize("form", [lambda x: x, lambda x: [x], lambda x: ([x], []), lambda x: {"optimizer": x}])
-def test_configure_optimizers_is_used_in_every_form_of_lightning(tmp_path, form):
-    model = subclass(configure_optimizers=lambda self: form(optax.sgd(0.0)))()
-    before = leaves(model.actor, model.critic)
-    fit(model, 1, tmp_path)
-    assert all((x == y).all() for x, y in zip(before, leaves(model.actor, model.critic), strict=True))
+def test_configure_optimizers_is_used_in_every_form_of_lightning(tmp_path):
+    none = optax.sgd(0.0)
+    frozen = subclass(configure_optimizers=lambda self: self.form)
+    for form in (none, [none], ([none], []), {"optimizer": none}):
+        model = frozen()
+        model.form, before = form, leaves(model.actor, model.critic)
+        fit(model, 1, tmp_path)
+        assert all((x == y).all() for x, y in zip(before, leaves(model.actor, model.critic), strict=True))
 
 
 def test_render_opens_a_window_where_there_is_a_display(tmp_path, monkeypatch):
@@ -464,16 +463,15 @@ def test_overrides_that_call_super_keep_their_meaning(tmp_path):
             self.steps += 1
             return super().training_step(batch, batch_idx)
 
-    module = Counted("gymnax:CartPole-v1", preset=False, num_envs=2, num_steps=32, total_steps=2 * BATCH)
+    small = {"num_envs": 2, "num_steps": 32, "total_steps": 2 * BATCH, "hidden_sizes": 4, "eval_episodes": 0}
+    module = Counted("toys:RandomEnds", preset=False, **small)
     fit(module, -1, tmp_path)
     assert module.steps == 2
 
 
 def test_a_trainer_of_the_other_package_names_the_other_bridge(tmp_path):
-    class Mine(other_bridge.PPO):
-        pass
-
-    for module, package in ((PPOModule("gymnax:CartPole-v1"), pytorch_lightning), (Mine("gymnax:CartPole-v1"), lightning)):
+    other = subclass(base=other_bridge.PPO)
+    for module, package in ((PPOModule("gymnax:CartPole-v1"), pytorch_lightning), (other("gymnax:CartPole-v1"), lightning)):
         name = package.__name__
         with pytest.raises(ConfigError, match=rf"{name}\.Trainer (needs )?the class of proximo\.integrations\.{name}[.,]"):
             package.Trainer(**SILENT, max_epochs=1, default_root_dir=tmp_path).fit(module)
@@ -482,9 +480,9 @@ def test_a_trainer_of_the_other_package_names_the_other_bridge(tmp_path):
 
 
 @pytest.mark.learning
-@pytest.mark.parametrize(("epochs", "score"), [(5, 200), pytest.param(20, 475, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("epochs", "score"), [(2, 40), pytest.param(20, 475, marks=pytest.mark.slow)])
 def test_the_changed_example_reaches_its_scores(epochs, score, tmp_path, monkeypatch):
-    """The first block of the page."""
+    """The first block of the page; random actions have a return of 22."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(window, "has_display", lambda: False)
     page, names = PAGE.read_text(), {"__name__": "__main__"}

@@ -22,15 +22,9 @@ from proximo.spaces import Box, Discrete
 from helpers import small_config
 
 BY_HAND = {
-    "policy_loss": -1.1,
-    "value_loss": 0.3125,
-    "entropy": 0.5623351,
-    "approx_kl": 0.1438410,
-    "clip_fraction": 1.0,
-    "ratio_min": 0.5,
-    "ratio_max": 1.5,
-    "loss": -0.9999835,
-}
+    "policy_loss": -1.1, "value_loss": 0.3125, "entropy": 0.5623351, "loss": -0.9999835,
+    "approx_kl": 0.1438410, "clip_fraction": 1.0, "ratio_min": 0.5, "ratio_max": 1.5,
+}  # fmt: skip
 
 
 @functools.cache

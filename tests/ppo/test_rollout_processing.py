@@ -119,12 +119,12 @@ def test_recomputed_values_are_the_stored_ones_until_something_is_learned():
 
 
 def test_an_update_with_recomputed_advantages_differs_from_one_without():
-    _, rollout = collected("none")
+    given, rollout = collected("none")
     learned = {}
     for recompute in (False, True):
         # Only advantages reach the gradient. The shared torso changes the values on which they depend.
-        collector = small_collector(recompute_advantage=recompute, learning_rate=1e-2, vf_coef=0.0, towers="shared")
-        learner = collector.init(jax.random.key(0)).learner
+        config = small_config(recompute_advantage=recompute, learning_rate=1e-2, vf_coef=0.0, towers="shared")
+        learner = ppo.init_learner(jax.random.key(1), given.policy, config, ppo.make_hyperparameters(config.ppo))
         learned[recompute], _ = jax.jit(ppo.update)(learner, rollout)
     assert difference(learned[True].policy.actor, learned[False].policy.actor) > 1e-5
 

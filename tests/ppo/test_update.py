@@ -1,4 +1,4 @@
-"""One update on a small rollout: every setting reaches the parameters, as the formulas say."""
+"""One update on a small rollout: every setting reaches the parameters, as the formulas say; and which settings are traced."""
 
 import dataclasses
 import functools
@@ -11,16 +11,19 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 from proximo import ppo
+from proximo.config import BY_NAME
+from proximo.config.coercion import ScheduleText
 from proximo.errors import ConfigError
 from proximo.math.masked_statistics import count
 from proximo.networks import make_policy
 from proximo.ppo import algorithm, init_learner, make_hyperparameters
+from proximo.ppo.hyperparameters import TRACED
 from proximo.ppo.optimizer import split_policy, weight_mask
 from proximo.ppo.rollout_processing import prepare_batch, scale_rewards
 from proximo.spaces import Box, Discrete
 from proximo.types import Rollout, steps_to_float
 
-from helpers import bits, collected, difference, drawn, parameters_of, small_collector, small_config
+from helpers import bits, collected, difference, drawn, parameters_of, small_config
 
 T, N = 8, 4
 update = jax.jit(ppo.update)
@@ -105,11 +108,11 @@ def test_every_epoch_and_every_update_shuffles_anew(monkeypatch):
         return index
 
     monkeypatch.setattr(algorithm, "minibatch_indices", spy)
-    first = learner()
-    state, _ = ppo.update(first, rollout())
+    first, update = learner(), jax.jit(lambda *given: ppo.update(*given))  # traced with the spy
+    state, _ = update(first, rollout())
     assert float(steps_to_float(state.steps)) == T * N
     assert bits(state.key) != bits(first.key)
-    ppo.update(state, rollout())
+    update(state, rollout())
     jax.effects_barrier()
     assert len(seen) == 4
     assert all(sorted(order) == list(range(T * N)) for order in seen)
@@ -148,31 +151,31 @@ def test_adamw_without_a_weight_matrix_raises():
 
 
 def test_refreshed_memory_changes_the_second_epoch():
+    given, rollout = collected("gru")
+
     def learned(refresh):
-        settings = {"sequence_length": 4, "num_minibatches": 1, "learning_rate": 0.05}
-        state = small_collector(memory="gru", refresh_memory=refresh, **settings).init(jax.random.key(0)).learner
-        return parameters_of(update(state, collected("gru")[1])[0])
+        sizes = {"memory": "gru", "sequence_length": 4, "num_minibatches": 1, "learning_rate": 0.05}
+        config = small_config(**sizes, refresh_memory=refresh)
+        state = init_learner(jax.random.key(1), given.policy, config, make_hyperparameters(config.ppo))
+        return parameters_of(update(state, rollout)[0])
 
     assert np.abs(learned(True) - learned(False)).max() > 1e-4
 
 
-def stopped():
+def test_tiny_target_kl_stops_parameters_and_moments_after_one_step_huge_never():
     """One update under each of two values of ``target_kl``, vmapped, which the settings leave off, and one of a single gradient step."""
-    collector = small_collector(num_minibatches=1, num_epochs=4, learning_rate=1e-2)
-    once = small_collector(num_minibatches=1, num_epochs=1, learning_rate=1e-2)
-    state = collector.init(jax.random.key(0))
-    _, rollout, _ = jax.jit(collector.collect)(state.learner.policy, state.collector)
+    given, rollout = collected("none")
+
+    def start(epochs):
+        config = small_config(num_minibatches=1, num_epochs=epochs, learning_rate=1e-2)
+        return init_learner(jax.random.key(1), given.policy, config, make_hyperparameters(config.ppo))
 
     def under(target_kl):
-        h = dataclasses.replace(state.learner.hyperparameters, target_kl=target_kl)
-        return ppo.update(dataclasses.replace(state.learner, hyperparameters=h), rollout)
+        h = dataclasses.replace(start(4).hyperparameters, target_kl=target_kl)
+        return ppo.update(dataclasses.replace(start(4), hyperparameters=h), rollout)
 
-    first_step = jax.jit(ppo.update)(once.init(jax.random.key(0)).learner, rollout)
-    return jax.jit(jax.vmap(under))(jnp.array([1e-6, 1e6])), first_step
-
-
-def test_tiny_target_kl_stops_parameters_and_moments_after_one_step_huge_never():
-    (learner, metrics), (once, of_one_step) = stopped()
+    learner, metrics = jax.jit(jax.vmap(under))(jnp.array([1e-6, 1e6]))
+    once, of_one_step = update(start(1), rollout)
     assert metrics["gradient_steps"].tolist() == [1.0, 4.0]
     (steps,) = [leaf for leaf in jax.tree.leaves(learner.optimizer) if jnp.issubdtype(leaf.dtype, jnp.integer)]
     assert steps.tolist() == [1, 4]
@@ -187,3 +190,22 @@ def test_tiny_target_kl_stops_parameters_and_moments_after_one_step_huge_never()
     assert np.isfinite(metrics["approx_kl"]).all()
     assert float(of_one_step["approx_kl"]) == pytest.approx(0.0, abs=1e-6)
     assert metrics["ratio_max"][1] > metrics["ratio_max"][0] > 1.0
+
+
+def test_each_ppo_setting_is_either_traced_or_static():
+    state = learner(objective_settings={"dual_clip": 3, "kl_target": 0.02}, gamma=0.9)
+    traced = {name for name in vars(state.hyperparameters) if getattr(state.hyperparameters, name) is not None}
+    leaves = [leaf for leaf in BY_NAME.values() if leaf.group == "ppo" and not leaf.entries]
+    assert {leaf.entry for leaf in leaves if leaf.value_in(state.static) is None} == traced
+    assert traced >= {leaf.entry for leaf in leaves if leaf.traced and not leaf.zero_is_off}
+    # A traced number leaves the static settings equal.
+    other = learner(objective_settings={"dual_clip": 2, "kl_target": 0.02}, gamma=0.8)
+    assert other.static == state.static != learner().static
+
+
+@pytest.mark.parametrize("name", [name for name, leaf in TRACED.items() if leaf.zero_is_off])
+def test_an_optional_hyperparameter_is_off_at_zero_only(name):
+    assert TRACED[name].default in (0.0, ScheduleText("0"))
+    assert "0: " in TRACED[name].help
+    assert getattr(learner().hyperparameters, name) is None
+    assert getattr(learner(**{TRACED[name].name: "2"}).hyperparameters, name) is not None
