@@ -5,6 +5,7 @@ import os
 import signal
 import time
 
+import equinox as eqx
 import gymnasium as gym
 import jax
 import jax.numpy as jnp
@@ -389,7 +390,8 @@ class JaxMaskedToTheEnd(toys.RandomEnds):
         allowed = jnp.array(self.mask)[jnp.ravel(action)[0]] == 1
         mask = jnp.array(self.mask, jnp.int8) * ~(terminated | truncated)
         observation = {"seen": observation, "action_mask": mask.astype(jnp.int8)}
-        return state, observation, jnp.where(allowed, reward, jnp.nan), terminated, truncated, info
+        reward = eqx.error_if(reward, ~allowed, "a forbidden action was taken")
+        return state, observation, reward, terminated, truncated, info
 
 
 JaxMaskedBits = altered(

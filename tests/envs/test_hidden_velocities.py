@@ -1,5 +1,6 @@
 """Environments without velocities, from Gymnasium and gymnax."""
 
+import gymnasium as gym
 import jax
 import numpy as np
 import pytest
@@ -50,3 +51,12 @@ def test_environments_without_velocities_are_listed_and_keep_name_and_limit():
     env = make_env("CartPoleNoVel-v1")
     assert (env.id, env.make().spec.max_episode_steps) == ("CartPoleNoVel-v1", 500)
     assert make_env("PendulumNoVel-v1").make_vector is None
+
+
+def test_an_environment_that_the_user_has_registered_is_made_with_settings_of_any_name():
+    """Also with the names of our own arguments."""
+    gym.register("MountainCarNoVel-v0", lambda code, make: gym.make("Pendulum-v1"))
+    try:
+        assert make_env("MountainCarNoVel-v0", {"code": "c", "make": "m"}).observation_space.shape == (3,)
+    finally:
+        del gym.registry["MountainCarNoVel-v0"]

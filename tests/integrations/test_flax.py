@@ -6,6 +6,7 @@ from proximo.collect import JaxTrainer
 from proximo.collect.learning import check_policy
 from proximo.errors import ConfigError
 from proximo.spaces import Box, Discrete
+from proximo.storage import checkpoint
 
 import toys
 from helpers import small_collector, small_config
@@ -57,6 +58,10 @@ def test_flax_module_learns(kind):
     sizes = {"hidden_sizes": (64, 64), "memory_size": 128, "num_epochs": 1, "num_minibatches": 1}
     collector = small_collector(ENV, **sizes, **KINDS[kind])
     state = collector.init(jax.random.key(0))
+    parameters = "variables.params" if kind == "linen" else "parameters"
+    assert any(f".custom.parameters.{parameters}." in name for name in checkpoint.flatten(state.learner.policy)), (
+        "as in checkpoints"
+    )
     after, metrics = jax.jit(lambda s: JaxTrainer(collector).advance(s, jnp.int32(1), 1))(state)
     assert abs(metrics["train/ratio_max"][0] - 1.0) < 1e-5
     before, learned = ((p.torsos, p.actor, p.critic) for p in (state.learner.policy, after.learner.policy))

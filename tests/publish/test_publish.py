@@ -185,7 +185,7 @@ def test_folder_without_a_published_policy_raises_one_sentence(folder, tmp_path,
     assert not list(tmp_path.glob("runs/*/*"))
 
 
-@pytest.mark.parametrize("change", ["bytes", "type", "key", "policy"])
+@pytest.mark.parametrize("change", ["bytes", "type", "key", "evaluation", "policy"])
 def test_unreadable_state_is_refused_at_pull(folder, tmp_path, change):
     path = folder / "checkpoints" / str(MIDDLE)
     data, meta = (path / "state.safetensors").read_bytes(), json.loads((path / "meta.json").read_text())
@@ -196,6 +196,8 @@ def test_unreadable_state_is_refused_at_pull(folder, tmp_path, change):
         meta["leaves"][name]["dtype"] = "floaty"
     elif change == "key":
         meta["keys"] = dict.fromkeys(meta["keys"], "mersenne")
+    elif change == "evaluation":
+        meta["info"]["best"] = {"step": "x"}
     else:
         meta["leaves"] = {name: leaf for name, leaf in meta["leaves"].items() if not name.startswith("learner.policy.")}
     del meta["sha256"]  # the checksums are valid

@@ -272,6 +272,13 @@ def test_a_name_that_is_no_single_run_raises(runs, text, sentence):
         run_lookup.find_single_run(text.format(runs), runs)
 
 
+def test_a_run_without_its_start_counts_as_of_the_time_of_its_folder(tmp_path):
+    for name, started in (("told", '{"started": "2020-01-01"}'), ("torn", "{")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "system.json").write_text(started)
+    assert run_lookup._started(tmp_path / "told") < run_lookup._started(tmp_path / "torn")
+
+
 def test_a_policy_of_the_zoo_is_not_proposed_where_a_run_is_needed(tmp_path):
     with pytest.raises(CheckpointError) as refused:
         run_lookup.find_run("CartPole", tmp_path, with_zoo=False)

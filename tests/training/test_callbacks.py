@@ -260,6 +260,10 @@ def refused(callbacks, **settings):
     return lambda: trained(Path("runs"), *callbacks, **settings)
 
 
+async def asynchronous(info):
+    """A call of it does nothing."""
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -270,6 +274,8 @@ def refused(callbacks, **settings):
         (refused([Recorder(every=0)]), "Recorder.every = 0: expected a number of updates, 1 or more"),
         (refused([EarlyStopping(at=4)], eval_episodes=0), "EarlyStopping needs evaluations, but eval_episodes = 0"),
         (refused([SimpleNamespace(on_update=lambda: None)]), "SimpleNamespace.on_update is called as on_update(info): too many"),
+        (refused([SimpleNamespace(on_end=asynchronous)]), "SimpleNamespace.on_end is asynchronous, so a call would do nothing"),
+        (refused([SimpleNamespace(on_end=print, state_dict=dict)]), "SimpleNamespace has state_dict, but no load_state_dict"),
         (refused([LOCKED], seeds=2), "which failed (TypeError: cannot pickle '_thread.lock' object): leave out"),
         (EarlyStopping, "EarlyStopping: expected at (a mean return to stop at) or patience"),
         (lambda: EarlyStopping(patience=0), "patience = 0: expected a whole number of 1"),
@@ -277,6 +283,7 @@ def refused(callbacks, **settings):
         (lambda: EarlyStopping(at=1, min_delta=-1), "EarlyStopping: min_delta = -1: expected a number, 0 or more"),
         (lambda: EarlyStopping(at=False), "EarlyStopping: at = False: expected a number"),
         (lambda: EarlyStopping(at=float("nan")), "EarlyStopping: at = nan: expected a number"),
+        (lambda: Checkpoints(3), "folder = 3: expected the path of a folder, not the working folder"),
         (lambda: Checkpoints("."), "folder = '.': expected the path of a folder, not the working folder"),
         (lambda: Video("videos", max_steps=0), "max_steps = 0: expected a whole number of 1"),
         (SeedCallbacks([NO_JSON]).state, "SimpleNamespace.state_dict() returns a value that is not JSON"),

@@ -12,7 +12,16 @@ from proximo.errors import CheckpointError, ConfigError
 from proximo.ppo import make_hyperparameters
 from proximo.settings import make_config
 from proximo.tuning.plan import Record, draw, open_journal, read_plan
-from proximo.tuning.space import DEFAULT, NOT_SEARCHED, as_mapping, base_parameters, default_space, drawn_settings, read_space
+from proximo.tuning.space import (
+    DEFAULT,
+    NOT_SEARCHED,
+    as_mapping,
+    base_parameters,
+    default_space,
+    drawn_settings,
+    plain,
+    read_space,
+)
 
 import toys
 from studies import config, plan
@@ -149,6 +158,7 @@ def test_draws_are_settings_of_the_space():
         override(BASE, settings)
     assert read(as_mapping(space)) == space, "its form in YAML is read as itself"
     assert as_mapping(space)["gae_lambda"] == SPACE["gae_lambda"]
+    assert plain([]) == "", "as in journals: Optuna refuses other choices when a study goes on"
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ class FlaxModule(eqx.Module):
 
     def __call__(self, *inputs: PyTree[Array]) -> Any:
         if isinstance(self.definition, flax.linen.Module):
-            return self.definition.apply(self.variables, *inputs)
+            return self.definition.apply(self.variables or {}, *inputs)
         return self.module(*inputs)
 
     @property

@@ -62,7 +62,9 @@ def test_vector_environment_calls_the_method_of_its_environments(kind):
 
 def test_environment_without_a_mask_has_none():
     one, vector = gym_toys.Walk(), gym.vector.AsyncVectorEnv([gym_toys.Walk] * 2)
-    assert mask_size(one, {}) == mask_size(vector, {}) == 0
+    holding = gym_toys.Walk()
+    holding.env = gym_toys.MethodMask()  # an attribute of a plain environment, which is no wrapper
+    assert mask_size(one, {}) == mask_size(vector, {}) == mask_size(holding, {}) == 0
     vector.reset(seed=0)
     vector.step(np.zeros(2, int))  # its workers are alive
     vector.close()
