@@ -11,8 +11,8 @@ import pytest
 from jaxtyping import install_import_hook
 
 # Programs that run once need no fast code: without XLA's emitters of fusions and optimisations it is compiled in a third of the
-# time, which is most of the suite's. Processes that tests start inherit it, so that their bits are these; test_resume.py has one
-# law for programs compiled as a user's are.
+# time, which is most of the suite's. Processes that tests start inherit it, so that
+# their bits are these.
 FLAGS = ["--xla_backend_optimization_level=0"]
 if tuple(int(part) for part in importlib.metadata.version("jaxlib").split(".")[:2]) < (0, 11):
     # Later ones do not know these, and end the process at a flag that they do not know.
