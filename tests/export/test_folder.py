@@ -117,7 +117,7 @@ def test_folders_that_cannot_be_written_raise_one_sentence(tmp_path, monkeypatch
     (tmp_path / "README.md").write_text("not of an export")
     for folder, kind, sentence in (
         ("", ConfigError, r"contains 'README.md', and no metadata.json of an export: choose another --out"),
-        ("README.md", CheckpointError, r"^Cannot write .*README.md \(File exists\): choose another --out\.$"),
+        ("README.md", ConfigError, r"README.md is a file: choose another --out\.$"),
         ("README.md/a", CheckpointError, r"^Cannot write .*README.md/a \(Not a directory\): choose another --out\.$"),
     ):
         with pytest.raises(kind, match=sentence):

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import pytest
@@ -23,8 +24,6 @@ from proximo.training.backends import JaxBackend
 from proximo.training.run_summary import describe_devices
 from proximo.tuning import batch
 
-from studies import Watching
-
 SETTINGS = {**SMALL, "eval_every": 5 * BATCH}
 
 
@@ -40,8 +39,9 @@ def narrowed(rates):
     """A batch of trials goes on with the last one after the first evaluation: its slots then, and the seconds
     of the whole batch, in those of the slots that are left."""
     batch.MIN_COMPILE_SECONDS, TimedCalls.seconds_per_update = 0.0, 1e9
+    at_once = SimpleNamespace(requested=None, call=lambda function, *arguments, **_: function(*arguments))
     configs = [make_config("toys:RandomEnds", {**SETTINGS, "learning_rate": rate}, preset=False) for rate in rates]
-    trials = batch.Batch(configs, [100], len(rates), Watching())
+    trials = batch.Batch(configs, [100], len(rates), at_once)
     for _, _, results in trials.train(2):
         trials.live = {len(rates) - 1} if results else trials.live
     return trials.slots, trials.full_seconds / (trials.timed.seconds_per_update * trials.total_updates)
@@ -110,7 +110,7 @@ def found(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cores")
     command = [sys.executable, "-W", "error::RuntimeWarning", __file__, str(folder)]
     tests = Path(__file__).parents[1]
-    path = os.pathsep.join([str(tests), str(tests / "tuning"), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([str(tests), os.environ.get("PYTHONPATH", "")])
     variables = {**os.environ, "NPROC": "4", "PYTHONPATH": path}
     done = subprocess.run(command, capture_output=True, text=True, env=variables, cwd=folder)
     assert done.returncode == 0, done.stderr
