@@ -81,7 +81,7 @@ def imported(name: str, setting: str) -> Any:
 
 
 def follow(module: ModuleType, name: str) -> Any:
-    """The object at ``name``, such as ``Outer.Inner``; None if there is none, or if it is in another module."""
+    """The object at ``name``, such as ``Outer.Inner``; None if it does not exist, or is in another module."""
     found: Any = module
     for part in name.split("."):
         found = getattr(found, part, None)

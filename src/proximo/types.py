@@ -187,3 +187,8 @@ def select(condition: Bool[Array, "*batch"], this: PyTree, other: PyTree) -> PyT
         return jnp.where(condition.reshape(condition.shape + (1,) * (a.ndim - condition.ndim)), a, b)
 
     return jax.tree.map(pick, this, other)
+
+
+def is_key(x: Any) -> bool:
+    """Whether an array has random keys (``jax.random.key``), which NumPy does not support."""
+    return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)

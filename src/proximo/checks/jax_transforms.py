@@ -13,6 +13,7 @@ from proximo.envs.libraries import unwrapped
 from proximo.envs.protocol import JaxEnvironment
 from proximo.errors import EnvError
 from proximo.spaces import ACTION_MASK, Box, allowed_action
+from proximo.types import is_key
 
 STEPS = 3
 TOLERANCE = 1e-4
@@ -87,7 +88,7 @@ def _differ(one: PyTree, other: PyTree) -> bool:
     """Whether two results differ by more than rounding."""
 
     def close(a: Any, b: Any) -> bool:
-        if isinstance(a, jax.Array) and jnp.issubdtype(a.dtype, jax.dtypes.prng_key):
+        if isinstance(a, jax.Array) and is_key(a):
             a, b = jax.random.key_data(a), jax.random.key_data(b)
         a, b = np.asarray(a), np.asarray(b)
         tolerance = TOLERANCE if a.dtype.kind in "fc" else 0

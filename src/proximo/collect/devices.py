@@ -25,7 +25,7 @@ from proximo.jax_setup import available_devices, core_devices
 from proximo.math.across_devices import ENVS_AXIS
 from proximo.ppo.state import RewardNormalizer
 from proximo.processes.peers import current
-from proximo.types import JaxCollectorState, Rollout
+from proximo.types import JaxCollectorState, Rollout, is_key
 
 T = TypeVar("T")
 SEED_GROUPS_AXIS = "seed_groups"
@@ -166,11 +166,6 @@ def _own_shards(x: Any, sharding: NamedSharding) -> jax.Array:
         return x
     numbers = numbers_of(x)
     return _like(jax.make_array_from_callback(numbers.shape, sharding, lambda index: numbers[index]), x)
-
-
-def is_key(x: Any) -> bool:
-    """Whether ``x`` has random keys (``jax.random.key``), which NumPy does not support."""
-    return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
 def numbers_of(x: Any) -> np.ndarray:

@@ -263,7 +263,7 @@ class JaxTrainer:
             capacity: length of the arrays of metrics.
 
         Returns:
-            The next state, and metrics: arrays of shape ``(capacity,)``, of which the first ``num_updates`` entries are filled.
+            The next state, and metrics: arrays of shape ``(capacity,)``, whose first ``num_updates`` entries are filled.
         """
         update = jax.jit(self.update, inline=True)  # traced once, for the shapes and for the loop
         shapes = jax.eval_shape(lambda s: update(s)[1], state)

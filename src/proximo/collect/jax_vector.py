@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Key, PyTree
 
-from proximo.collect.devices import is_key
 from proximo.collect.program_cache import CompiledFunction, environment_key, reuse
 from proximo.custom_code import custom_code_errors
 from proximo.envs.custom import as_jax_environment
@@ -18,7 +17,7 @@ from proximo.envs.protocol import Environment, JaxEnvironment
 from proximo.errors import EnvError
 from proximo.networks import ActorCritic
 from proximo.spaces import Box, LeafSpace, MultiBinary, Space, tree
-from proximo.types import Memory, Observation, Previous, select
+from proximo.types import Memory, Observation, Previous, is_key, select
 
 SEEDS_AXIS = "seeds"
 MANY_ENVS = 1024

@@ -80,7 +80,7 @@ class Leaf:
     entries: tuple["Leaf", ...] = ()
     """The entries of a setting, named ``SETTING.ENTRY``."""
     of: tuple[str, ...] = ()
-    """The words of ``memory`` with which an entry of ``memory_settings`` has an effect; empty: all."""
+    """The words of the setting that chooses, such as ``memory`` for ``memory_settings``, with which an entry has an effect; empty: all."""
 
     @property
     def entry(self) -> str:

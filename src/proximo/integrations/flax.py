@@ -55,7 +55,7 @@ def nnx(make: Callable[..., flax.nnx.Module]) -> Callable[..., Any]:
 
 
 class FlaxModule(eqx.Module):
-    """A Flax module with its parameters. Those of one library are None: checkpoints have them by these names."""
+    """A Flax module with its parameters, in the field of its library, whose name checkpoints have; the other field is None."""
 
     variables: PyTree[Array] | None
     """Of a linen module."""

@@ -58,7 +58,7 @@ class StaticSettings:
 
     Attributes:
         ppo: the settings that are not traced, with custom code itself where it was named, and with the number of
-            steps that ``sequence_length`` means, 1 without a memory. Traced settings are None, unless they are off.
+            steps that ``sequence_length`` means, 1 without a memory. A traced setting that is on is None here.
         diagnose_every: updates between two diagnoses of the memory; 0: never.
     """
 

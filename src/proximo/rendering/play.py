@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
@@ -26,6 +25,7 @@ from proximo.networks.custom.forward import Forward
 from proximo.rendering.pictures import Draw, can_draw, checked_picture, image_of, no_renderer
 from proximo.rendering.window import prepare_drawing
 from proximo.spaces import ACTION_MASK, action_dtype, allowed_action, leaves, unflatten
+from proximo.types import is_key
 
 DEFAULT_FPS = 30.0
 Agent = Callable[[Any, bool, float, Callable[[], Key[Array, ""]]], np.ndarray]
@@ -196,7 +196,7 @@ class JaxPlayer(Player):
 
 
 def _single(x: Any) -> Any:
-    return x[0] if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else np.asarray(x)[0]
+    return x[0] if is_key(x) else np.asarray(x)[0]
 
 
 def make_player(env: Environment, config: Config, seed: int, stream: int, window: bool = False) -> Player:

@@ -91,7 +91,7 @@ class Video:
         return self
 
     def __exit__(self, kind: Any, *_: Any) -> None:
-        """Complete the file, which gets its name now. After an exception, or without a frame, there is none."""
+        """Complete the file and give it its name. After an exception, or without a frame, no file is written."""
         if self._process is None:
             return
         try:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from proximo.errors import RunDirectoryError
+from proximo.errors import RunDirectoryError, instead_of_os_errors
 from proximo.report import figures, page
 from proximo.report.curves import charts_of
 from proximo.report.results import as_json, notes
@@ -56,13 +56,11 @@ def write_report(texts: Sequence[str], runs_dir: Path = Path("runs"), by: Sequen
     results, charts = as_json(sections), [charts_of(section, len(runs)) for section in sections]
     paths = folder / "report.html", folder / "report.png", folder / "report.csv"
     report = Report(*paths, results, notes(results["table"]))
-    try:
+    with instead_of_os_errors(RunDirectoryError, f"Cannot write the report to {folder}", "choose another --out."):
         folder.mkdir(parents=True, exist_ok=True)
         report.html.write_text(page.render(sections, charts, results), encoding="utf-8")
         figures.draw(report.png, sections, charts)
         _write_csv(report.csv, sections)
-    except OSError as error:
-        raise RunDirectoryError(f"Cannot write the report to {folder} ({error.strerror}): choose another --out.") from error
     return report
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 import proximo
-from proximo.config import ENTRIES, LEAVES, text_of
+from proximo.config import BY_NAME, text_of
 from proximo.report.curves import Chart
 from proximo.report.results import notes, summary
 from proximo.report.runs import IRRELEVANT_SETTINGS, TRAINING, RunRecord, Section, differing
@@ -178,7 +178,7 @@ def _run(section: Section, label: str, run: RunRecord) -> JsonObject:
 def _common_settings(section: Section) -> str:
     """All settings that the runs share; those that differ from the default come first."""
     omitted = IRRELEVANT_SETTINGS.union(differing(section.runs))
-    defaults = {name: leaf.default for name, leaf in (LEAVES | ENTRIES).items()}
+    defaults = {name: leaf.default for name, leaf in BY_NAME.items()}
     shared = {n: (value, defaults.get(n, "")) for n, value in section.runs[0].settings.items() if n not in omitted}
     changed = [name for name, (value, default) in shared.items() if value != default]
     texts = ((name, *map(text_of, shared[name])) for name in dict.fromkeys([*changed, *shared]))

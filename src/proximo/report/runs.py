@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from proximo.config import ENTRIES, GROUPS, LEAVES, WORKER_SETTINGS, text_of, unknown
+from proximo.config import BY_NAME, GROUPS, LEAVES, WORKER_SETTINGS, text_of, unknown
 from proximo.config.schema import Entries
 from proximo.errors import CheckpointError
 from proximo.serialization import JsonObject
@@ -24,7 +24,7 @@ RESULT_SETTINGS = {"matmul_precision", "eval_env", "eval_env_settings", "eval_ma
 """Settings of the group ``run`` that change what is learned, or which episodes measure it."""
 IRRELEVANT_SETTINGS = {
     *({name for name, leaf in LEAVES.items() if leaf.group == "run"} - RESULT_SETTINGS),
-    *(name for name in LEAVES | ENTRIES if name.partition(".")[0] in WORKER_SETTINGS),
+    *(name for name in BY_NAME if name.partition(".")[0] in WORKER_SETTINGS),
 }
 """Settings that change neither what is learned nor how it is measured."""
 MAX_NAMED = 3

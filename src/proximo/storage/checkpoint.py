@@ -25,6 +25,7 @@ import safetensors.numpy
 from proximo.errors import CheckpointError, shown
 from proximo.serialization import JsonObject, dump_json, read_json
 from proximo.storage.atomic_files import remove, remove_folder, sync_folder, write_atomic, write_synced
+from proximo.types import is_key
 
 FORMAT = "proximo-checkpoint"
 VERSION = 5
@@ -62,7 +63,7 @@ def encode(step: int, state: Any, info: Mapping[str, Any], config: str | None = 
     ``info`` is anything that JSON can store (NaN becomes null), ``config`` the text of ``config.yaml``.
     """
     leaves = flatten(state)
-    keys = {n: str(jax.random.key_impl(x)) for n, x in leaves.items() if jnp.issubdtype(x.dtype, jax.dtypes.prng_key)}
+    keys = {n: str(jax.random.key_impl(x)) for n, x in leaves.items() if is_key(x)}
     data = jax.device_get({n: jax.random.key_data(x) if n in keys else x for n, x in leaves.items()})
     stored, described = {}, {}
     for name, array in data.items():

@@ -58,7 +58,7 @@ class TuneResult:
 
     @property
     def preset(self) -> Path | None:
-        """The preset of the best trial; None if there is none."""
+        """The preset of the best trial; None before a trial has a score."""
         return None if self.best is None else self.folder / "preset.yaml"
 
     @property
