@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import signal
 import threading
 import weakref
@@ -82,6 +83,11 @@ def test_learning_in_two_parts_equals_learning_at_once(tmp_path):
     assert leaves(learner.learn(10 * BATCH)) == leaves(again.learn(10 * BATCH)) == leaves(whole)
     assert learner.step == again.step == whole.step == TOTAL
     assert final_state(again.save(tmp_path / "again")) == final_state(whole.save(tmp_path / "whole"))
+    ours = theirs = whole.policy.init_memory(3)
+    for start, observation in zip((True, False, True), np.random.default_rng(0).normal(size=(3, 3, 3)), strict=True):
+        action, ours = whole.predict(observation, ours, [start] * 3)
+        expected, theirs = whole.policy.predict(observation, theirs, [start] * 3)
+        assert (bits(ours), action.tolist()) == (bits(theirs), expected.tolist())
 
 
 def test_calls_driven_by_another_program_equal_learn():
@@ -388,10 +394,12 @@ def test_two_agents_that_save_into_one_folder_raise_one_sentence(tmp_path, monke
 def test_settings_that_a_user_has_edited_raise_and_checkpoints_without_their_copy_load(tmp_path):
     saved = agent().save(tmp_path / "saved")
     config = (saved / "config.yaml").read_text()
-    (saved / "config.yaml").write_text(config.replace("activation: tanh", "activation: relu"))
-    for load in (proximo.load, proximo.load_policy):
-        with pytest.raises(ConfigError, match=r"^activation = relu in .*config.yaml, but its checkpoint was trained with tanh"):
-            load(saved)
+    for name, now, before in (("learning_rate", "linear(3e-4, 0)", "0.0003"), ("activation", "relu", "tanh")):
+        (saved / "config.yaml").write_text(re.sub(f" {name}: .*", f" {name}: {now}", config))
+        message = rf"^{name} = {re.escape(now)} in .*config.yaml, but its checkpoint was trained with {before}: restore the value"
+        for load in (proximo.load, proximo.load_policy):
+            with pytest.raises(ConfigError, match=message):
+                load(saved)
     path, _ = newest(saved)
     (saved / "config.yaml").write_text(config)
     (path / "config.yaml").write_text(config.replace("activation: tanh", "activation: relu"))

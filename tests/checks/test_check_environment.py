@@ -117,6 +117,7 @@ SEVERAL = {
 def test_scales_and_what_gymnasiums_checker_finds_are_warnings(name):
     found = {f.check: f.message for f in findings(name) if f.level == "warning"}
     assert all(re.search(sentence, found[check]) for check, sentence in SEVERAL[name].items())
+    assert {check for check in found if check.endswith(" scale")} <= SEVERAL[name].keys()
 
 
 @pytest.mark.parametrize("name", ["Endless", "JaxEndless"])

@@ -9,7 +9,7 @@ import pytest
 from proximo.checks.hints import check_scale, hints
 from proximo.collect.learning import check_policy
 from proximo.settings import make_config
-from proximo.spaces import ACTION_MASK, Box, Dict, Discrete
+from proximo.spaces import ACTION_MASK, Box, Dict, Discrete, MultiBinary
 
 LEVELS = Box((2,), 0.0, 1000.0)
 
@@ -35,11 +35,14 @@ HINTS = [
     (Box((84, 84, 3)), {"encoder": "custom_networks:Encoder"}, None),
     (image(84, 84, 3), {}, None),
     (Box((84, 84)), {}, None),  # may be a table
+    (Box((9, 9, 40)), {}, None),
+    (Box((20_000,)), {}, None),
     (Box((100_000,)), {}, r"12.8 million parameters \(encoder 12.8, memory 0.0, .*hidden_sizes"),
     (Box((3,)), {"memory": "lstm", "memory_size": 2048}, r"memory 34.6, .* smaller .*memory_size"),
     (Box((3,)), {"hidden_sizes": (2048,), "head_sizes": (3000,)}, r"heads 12.3\)"),
     (image(210, 160, 3), {}, r"images to about 84×84 \(preprocessing = atari"),
     (image(84, 84, 4), {"memory": "gru", "memory_size": 512}, None),
+    (image(128, 128, 3), {"encoder": "impala_cnn", "towers": "shared"}, None),
 ]
 
 
@@ -58,6 +61,7 @@ def test_image_for_an_mlp_and_large_network_are_warnings(space, settings, messag
         ("ALE/Pong-v5", {}, "sticky_actions", "--env-settings repeat_action_probability=0"),
         ("ale_py:ALE/Pong-v5", {}, "sticky_actions", "--env-settings repeat_action_probability=0"),
         ("ALE/Pong-v5", {"env_settings": "repeat_action_probability=0.25"}, None, ""),
+        ("PongNoFrameskip-v4", {}, None, ""),
         ("ale:pong", {}, None, ""),
     ],
 )  # fmt: skip
@@ -87,13 +91,16 @@ OBSERVATIONS = [
     (Box((40, 40, 1)), [ranging(40, 40, 1, high=255.0)], {}, "return images as uint8 in 0 … 255, which the policy scales"),
     (Box((2,)), [ranging(2, low=-100.0, high=100.0)], {}, None),
     (LEVELS, [ranging(2, high=990.0)], {"normalize_observation": True}, None),
+    (LEVELS, [ranging(2, high=990.0)], {"encoder": "custom_networks:Encoder"}, None),
     (Box((128,), 0, 255, "uint8"), [ranging(128, high=255, dtype="uint8")], {}, None),
     (Dict(((ACTION_MASK, Box((2,))), ("place", Box((2,))))), [ranging(2, high=255.0), ranging(2)], {}, None),
+    (MultiBinary((3,)), [ranging(3, dtype="bool")], {}, None),
     (Box((84, 84, 3)), [ranging(84, 84, 3, high=255.0)], {}, None),  # ``hints`` warns of it
 ]
 REWARDS = [
     ([[0.0, 1e5], [2.0, 3.0]], {}, r"in the range 0 … 1e\+05: set normalize_reward = true \(--normalize-reward\). .* larger than about 100"),
     ([0.0, 1e-5, -2e-4], {}, "in the range -0.0002 … 1e-05: .* that are all smaller than 0.001"),
+    ([0.0, 0.0], {}, None),
     ([-100.0, 100.0, 1e-9], {}, None),  # a crash and a goal
     ([1e5], {"normalize_reward": True}, None),
     ([1e5], {"clip_reward": "sign"}, None),

@@ -118,12 +118,13 @@ def test_environments_differ_and_metrics_after_the_last_update_stay_zero():
     assert jnp.all(metrics["train/loss"][:3] != 0.0)
 
 
-@pytest.mark.parametrize("method", ["update", "inspect"])
+@pytest.mark.parametrize("method", ["advance", "inspect"])
 def test_matmul_precision_reaches_every_matrix_product(method):
     def products(precision):
         collector = small_collector(matmul_precision=precision)
-        states = [collector.init(jax.random.key(0))] * (2 if method == "inspect" else 1)
-        lowered = jax.jit(getattr(JaxTrainer(collector), method)).lower(*states)
+        trainer = JaxTrainer(collector)
+        called = {"advance": lambda s: trainer.advance(s, jnp.int32(1), 1), "inspect": lambda s: trainer.inspect(s, s)}[method]
+        lowered = jax.jit(called).lower(collector.init(jax.random.key(0)))
         return [line for line in lowered.as_text().splitlines() if "dot_general" in line]
 
     highest = products("highest")

@@ -136,7 +136,7 @@ def test_the_interval_is_the_percentile_bootstrap_of_the_mean(episodes):
     drawn = {"n_resamples": 2999, "method": "percentile", "rng": np.random.default_rng(2)}
     low, high = stats.bootstrap((x,), np.mean, **drawn).confidence_interval
     ours = bootstrap_interval(x)
-    assert ours == pytest.approx([low, high], abs=0.1 * (high - low))
+    assert ours == pytest.approx([low, high], abs=0.05 * (high - low))
     assert bootstrap_interval(x) == ours
     assert bootstrap_interval(np.full(5, 3.0)) == [3.0, 3.0]
 

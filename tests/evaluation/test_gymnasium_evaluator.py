@@ -13,6 +13,7 @@ from proximo.envs.gymnasium.environment import from_factory, from_vector
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.evaluation.episodes import EVALUATION_STREAM, SELECTION_STREAM, Episodes
 from proximo.evaluation.evaluators import make_evaluator
+from proximo.evaluation.policy import Policy
 
 import gym_toys
 from helpers import REMEMBERING, drawn_policy, kill_first_worker
@@ -68,7 +69,8 @@ def test_memory_resets_at_episode_starts_unless_carried_over_and_does_not_change
         {"memory": "gru", "reset_memory": reset_memory, "normalize_observation": False},
     )
     evaluator, policy = evaluator_of(env, 3, num_envs=1, num_workers=1 - reset_memory, **settings)
-    result = evaluator(policy, 0, 0)
+    result, sampled = evaluator(policy, 0, 0), evaluator(policy, 0, 0, deterministic=False)
+    assert (sampled.episode_return != result.episode_return).all()
     steps = np.abs(np.diff(result.episode_return))
     assert (steps < 1e-6).all() == reset_memory
     assert (steps > 1e-4).any() != reset_memory
@@ -79,6 +81,38 @@ def test_memory_resets_at_episode_starts_unless_carried_over_and_does_not_change
         assert vector_env.restarts == 1
         np.testing.assert_array_equal(disturbed.episode_return, result.episode_return)
     evaluator.close()
+
+
+def test_carried_memory_observes_the_last_reward_of_every_episode():
+    """As by ``Policy.predict``, in environments whose episodes have one, two and three steps."""
+
+    class Short(gymnasium.Env):
+        observation_space, action_space = Echo.observation_space, Echo.action_space
+
+        def reset(self, *, seed=None, options=None):
+            return Echo.reset(self)
+
+        def step(self, action):
+            observation, reward, *_ = Echo.step(self, action)
+            return observation, reward, self.now == self.length, False, {}
+
+    def make(num_envs):
+        return gymnasium.vector.SyncVectorEnv([gym_toys.altered(Short, length=1 + i) for i in range(num_envs)])
+
+    env = from_vector(make, "toy", NONE)
+    evaluator, network = evaluator_of(env, 9, **REMEMBERING["observing over episodes"])
+    evaluated = evaluator(network, 0, EVALUATION_STREAM).episode_return
+    evaluator.close()
+    policy, expected = Policy(network, env, evaluator.config, step=0), []
+    for length in (1, 2, 3):
+        memory, reward = policy.init_memory(), 0.0
+        for _ in range(3):
+            expected.append(0.0)
+            for now in range(length):
+                action, memory = policy.predict(np.array([now / 4]), memory, now == 0, reward=reward)
+                reward = float(action[0])
+                expected[-1] += reward
+    np.testing.assert_allclose(evaluated, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_streams_and_seeds_play_different_episodes():

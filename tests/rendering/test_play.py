@@ -197,7 +197,8 @@ def test_episode_is_cut_at_max_steps_and_marked_as_cut():
 
 
 NOT_DRAWN = r"%s cannot be watched: it has no renderer, and its observations are not images\."
-UNDRAWABLE = "toys:RandomEnds", "gym_toys:Walk", "gym_toys:CustomVector", "gymnax:SimpleBandit-bsuite"
+Undrawn = gym_toys.altered(gym_toys.DrawnWalk, render=gym.Env.render)
+UNDRAWABLE = "toys:RandomEnds", "gym_toys:Walk", "test_play:Undrawn", "gym_toys:CustomVector", "gymnax:SimpleBandit-bsuite"
 
 
 @pytest.mark.parametrize(

@@ -135,6 +135,7 @@ NEWER = (
         (lambda path: os.truncate(path / checkpoint.META, 99), r"meta\.json was not written by proximo \(ValueError"),
         (lambda path: flip(path / checkpoint.META, -9, 0), "meta.json does not match its own sha256"),
         (lambda path: (path / checkpoint.META).write_text('{"model": "other"}'), r"not written by proximo \(KeyError: 'sha256'"),
+        (lambda path: (path / checkpoint.META).write_text("[1, 2]"), "not written by proximo"),
         (lambda path: (path / checkpoint.META).write_text("[" * 200_000 + "]" * 200_000), "not written by proximo"),
         (lambda path: rewrite_meta(path, files={}), r"not written by proximo \(KeyError: 'state.safetensors'"),
         (lambda path: rewrite_meta(path, format="orbax"), "has the format version 'of another program'"),

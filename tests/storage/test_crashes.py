@@ -162,7 +162,7 @@ def test_killed_save_of_an_agent_leaves_the_old_or_the_new_one(tmp_path, agents,
     if before is not None:
         agents[before].save(tmp_path / "before")
     names = []
-    every = {"other shape": 1, "other activation": 5}.get(after, 2)
+    every = 1 if after == "other shape" else 2
     for folder in crashes(tmp_path, None if before is None else tmp_path / "before", agents[after].save, every):
         if before is None and not (folder / "config.yaml").exists():
             with pytest.raises(CheckpointError, match=r"No run"):
@@ -226,8 +226,7 @@ def test_killed_save_of_a_training_leaves_the_old_or_the_new_checkpoint(tmp_path
     for i in (1, 2):
         write(tmp_path / "before", i, 10 * i, best=1)
     values = []
-    save = partial(write, step=step, value=99, best=step)
-    for folder in crashes(tmp_path, tmp_path / "before", save, every=3):
+    for folder in crashes(tmp_path, tmp_path / "before", partial(write, step=step, value=99, best=step), every=2):
         run_dirs = [folder / f"seed-{seed}" for seed in range(2)]
         values.append([])
         for run_dir in run_dirs:

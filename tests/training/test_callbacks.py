@@ -184,7 +184,7 @@ class Counter:
         self.count = state["count"]
 
 
-@pytest.mark.parametrize(("hook", "update"), [("update", 6), ("evaluation", 8)])
+@pytest.mark.parametrize(("hook", "update"), [("update", 4), ("update", 7), ("evaluation", 8)])
 def test_callback_stops_a_training_which_resumes_with_the_state_of_its_callbacks(tmp_path, plain, hook, update):
     """Also where an evaluation and a checkpoint are due: neither is repeated or lost."""
     stop, at = Recorder(stops=hook, at=update * BATCH - 3), update * BATCH
@@ -284,7 +284,8 @@ async def asynchronous(info):
         (lambda: EarlyStopping(at=False), "EarlyStopping: at = False: expected a number"),
         (lambda: EarlyStopping(at=float("nan")), "EarlyStopping: at = nan: expected a number"),
         (lambda: Checkpoints(3), "folder = 3: expected the path of a folder, not the working folder"),
-        (lambda: Checkpoints("."), "folder = '.': expected the path of a folder, not the working folder"),
+        (lambda: BestModel("."), "folder = '.': expected the path of a folder, not the working folder"),
+        (lambda: Video(None), "folder = None: expected the path of a folder, not the working folder"),
         (lambda: Video("videos", max_steps=0), "max_steps = 0: expected a whole number of 1"),
         (SeedCallbacks([NO_JSON]).state, "SimpleNamespace.state_dict() returns a value that is not JSON"),
     ],

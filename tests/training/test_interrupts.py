@@ -14,7 +14,7 @@ import time
 import pytest
 
 import proximo
-from commands import BATCH, SMALL, Process, ended_at_once, final_state, pressed_twice, rows, train_words, trained
+from commands import BATCH, GRU, SMALL, Process, ended_at_once, final_state, pressed_twice, rows, train_words, trained
 from proximo.cli import main
 from proximo.errors import TrainingError
 from proximo.storage import checkpoint, run_lookup
@@ -266,8 +266,9 @@ def test_resume_repeats_an_interrupted_last_evaluation(tmp_path, monkeypatch, ca
 
 @pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])
 def test_resume_after_kill_9_equals_the_uninterrupted_run(tmp_path, kills):
-    """A training that mostly saves is killed at random moments again and again, then completes."""
+    """A recurrent training that mostly saves is killed at random moments again and again, then completes."""
     settings = {"total_steps": 250 * kills * BATCH, "eval_every": 100 * BATCH, "updates_per_call": 1, "keep_checkpoints": 2}
+    settings |= GRU
     draw, leftovers, steps_saved = random.Random(kills), [], []
     words, run_dir = train_words(tmp_path, "r", **settings, checkpoint_every=BATCH), tmp_path / "toys-RandomEnds" / "r"
     for _ in range(kills):

@@ -109,9 +109,10 @@ def test_division_into_calls_does_not_change_the_rows(tmp_path, monkeypatch):
     assert written[0] == written[1]
 
 
-def test_equal_seeds_repeat_also_in_other_calls_and_others_differ(run, tmp_path):
+def test_equal_seeds_repeat_also_in_other_calls_and_in_a_group_and_others_differ(run, groups, tmp_path):
     assert final_state(trained(tmp_path, "same", updates_per_call=7, eval_every=5 * BATCH)) == final_state(run)
-    assert final_state(trained(tmp_path, "other", seed=1)) != final_state(run)
+    other = final_state(trained(tmp_path, "other", seed=6))
+    assert other == final_state(groups["serial"] / "seed-6") != final_state(run)
 
 
 def test_second_training_compiles_nothing_and_uses_its_numbers(tmp_path, monkeypatch):
