@@ -24,6 +24,8 @@ def checked(env_id):
 @pytest.mark.parametrize(
     ("env_id", "sentence"),  # test_check_environment.py has all others
     [
+        ("broken_envs:Raises", r"raised IndexError: list index out of range \(broken_envs.py, line \d+\)$"),
+        ("broken_envs:JaxNan", "returned the reward .*nan.*: expected a finite number"),
         ("broken_envs:TerminatedAsInt", "returned terminated = 0: expected True or False"),
         ("odd_envs:FiveValues", "step returns 5 values: expected"),
     ],
