@@ -146,6 +146,7 @@ def test_columns_of_csv_are_completed_also_after_a_write_that_failed(tmp_path, m
     assert warnings == [cannot]
     for step in (50, 60):
         table.write(step, {"a": 3.0})
+    assert len((tmp_path / "metrics.csv").read_text().splitlines()) == 8, "it is complete again before it is closed"
     write_while_locked(70)
     table.close()
     assert (tmp_path / "metrics.csv").read_text() == (
