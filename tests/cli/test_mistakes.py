@@ -78,5 +78,6 @@ def test_mistake_is_one_sentence_before_anything_is_computed_or_written(tmp_path
     assert main(shlex.split(words)) == 2
     out, err = capsys.readouterr()
     assert (out, err.count("\n"), err.startswith("proximo: ")) == ("", 1, True)
-    assert MISTAKES[words].format(verbs=", ".join(VERBS)) in err
+    sentence = MISTAKES[words].format(verbs=", ".join(VERBS))
+    assert err.endswith(f"{sentence}\n") if sentence.endswith(".") else sentence in err
     assert {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")} == before

@@ -12,7 +12,7 @@ def play(answer, **settings):
     """Return symbols, rewards, truncations and successes of one episode; ``answer(symbols so far)`` acts."""
     env = JaxAsGymnasium(RepeatPrevious(settings), jax.random.key(0))
     symbols, rows, truncated = [int(env.reset(seed=0)[0])], [], False
-    while not truncated:
+    while not truncated and len(rows) < 1000:
         symbol, reward, terminated, truncated, info = env.step(answer(symbols))
         assert not terminated
         symbols.append(int(symbol))

@@ -135,7 +135,10 @@ def test_max_pool_equals_the_window_of_xla(size):
     assert jnp.array_equal(max_pool(x), window)
 
 
-@pytest.mark.parametrize(("word", "images", "size", "error"), [("nature_cnn", 2 * CHUNK + 5, 36, 0.03), ("small_cnn", 1, 9, 0.2)])
+@pytest.mark.parametrize(
+    ("word", "images", "size", "error"),
+    [("nature_cnn", 1, 36, 0.2), ("nature_cnn", 2 * CHUNK + 5, 36, 0.03), ("small_cnn", 1, 9, 0.2), ("small_cnn", 8, 9, 0.06)],
+)
 def test_encoders_train_in_half_precision(word, images, size, error):
     # Compiled, with and without vmap: XLA's CPU backend refuses some bfloat16 products only when they run.
     encoder, _ = IMAGE_ENCODERS[word].create(jax.random.key(0), Box((size, size, 4), 0.0, 255.0, "uint8"), NetworkConfig())

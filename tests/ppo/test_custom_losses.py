@@ -124,6 +124,8 @@ TWO = {"extra_loss": penalised, "objective": own.simple_policy_optimization}
         ({"objective": raising}, r"^The custom code of objective raised TypeError: .*\(test_custom_losses.py, line"),
         ({"objective": NoFunction}, r"^objective = test_custom_losses:NoFunction: expected a function \(policy, minibatch\)"),
         ({"objective": Unhashable(jnp.ones(3))}, r"^objective = <.*Unhashable>: expected .* that can be hashed"),
+        ({"objective": "custom_networks:no_los"}, r"has no such name \(did you mean 'no_loss'\?\)"),
+        ({"objective": "optax:huber_loss"}, r"^objective = 'optax:huber_loss' is function: expected a class"),
     ],
 )
 def test_invalid_loss_raises_before_training(settings, message):

@@ -144,11 +144,13 @@ def test_columns_of_csv_are_completed_also_after_a_write_that_failed(tmp_path, m
     write_while_locked(30, 40)
     cannot = f"Cannot write {tmp_path / 'metrics.csv'} (Permission denied): it gets no new rows until it can be written."
     assert warnings == [cannot]
-    table.write(50, {"a": 3.0})
+    for step in (50, 60):
+        table.write(step, {"a": 3.0})
+    assert len((tmp_path / "metrics.csv").read_text().splitlines()) == 8, "it is complete again before it is closed"
     write_while_locked(70)
     table.close()
     assert (tmp_path / "metrics.csv").read_text() == (
-        "step,a,'=1+1,c,b\n10,0.1,,,\n20,,,3.0,\n20,,,,4.0\n30,2.0,,,\n40,2.0,,,\n50,3.0,,,\n70,2.0,,,\n"
+        "step,a,'=1+1,c,b\n10,0.1,,,\n20,,,3.0,\n20,,,,4.0\n30,2.0,,,\n40,2.0,,,\n50,3.0,,,\n60,3.0,,,\n70,2.0,,,\n"
     ), "a name is no formula"
 
 

@@ -60,3 +60,5 @@ def test_rows_describe_what_is_trained():
         "normalized": "observations",
         "device": describe_devices(1),
     }
+    alone = run_summary(make_backend(small_config(normalize_observation=False, seed=4), RandomEnds()))
+    assert (alone["training"], alone["normalized"]) == ("3,200 steps in 100 updates, seed 4", "nothing")
