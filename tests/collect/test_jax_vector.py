@@ -7,7 +7,7 @@ import pytest
 
 from broken_envs import after_reset, after_step
 from proximo.checks import check_environment, quick_check
-from proximo.collect import JaxTrainer, jax_vector
+from proximo.collect import JaxTrainer, jax_collector, jax_vector
 from proximo.envs.custom import from_object
 from proximo.errors import EnvError
 from proximo.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
@@ -169,7 +169,8 @@ def test_branch_is_computed_if_needed_or_if_cheap_for_many(monkeypatch, backend,
     assert runs
 
 
-def test_rollouts_are_the_same_without_branches(monkeypatch):
+def test_rollouts_are_the_same_on_an_accelerator(monkeypatch):
+    """There they have no branches, and several steps in one turn of the loop."""
     collector = small_collector(num_steps=24, max_episode_steps=5)
     state = collector.init(jax.random.key(0))
 
@@ -182,6 +183,7 @@ def test_rollouts_are_the_same_without_branches(monkeypatch):
     monkeypatch.setattr(jax_vector, "MANY_ENVS", 1)
     without, _ = collected()
     assert rollout.terminated.any()
+    assert jax_collector.UNROLL > 1
     assert (rollout.bootstrap_value[rollout.truncated] != 0).any()
     assert difference(with_branches, without) < 1e-5
 

@@ -193,7 +193,7 @@ class GymnasiumCollector:
     def collect(self, policy: ActorCritic, state: GymnasiumCollectorState) -> Collection:
         """Take ``num_steps`` steps of all environments. Adds their seconds and the policy's to ``timing``."""
         vector_env, policy = self.environments.open(), on_one_device(policy)
-        timing, burn_in = self.timing, self.programs.burn_in
+        timing, burn_in, num_steps = self.timing, self.programs.burn_in, self.config.ppo.num_steps
         groups, self._running = self._running or self._reset(policy, state), []
         packed, noise, key = self._begin(policy, state)
 
@@ -212,15 +212,16 @@ class GymnasiumCollector:
             group, restarts = groups[vector_env.ready(running)], vector_env.restarts
             has_truncated = vector_env.receive(burn_in + group.t, group.index)
             timing.environment += timing.lap()
-            group.store_previous()
+            if self.programs.observes_previous:
+                group.store_previous()
             if vector_env.restarts != restarts and self.programs.is_recurrent:
                 group.restore_memory()
             if has_truncated:
                 group.bootstrap()
-            timing.policy += timing.lap()
-            if group.t + 1 < self.config.ppo.num_steps:
+            if group.t + 1 < num_steps:
                 act(group, group.t + 1)
             else:
+                timing.policy += timing.lap()
                 running.remove(group.index)
         # Ready before the buffer is filled again: an accelerator may still read it.
         collected = [group.collected() for group in groups]

@@ -26,6 +26,9 @@ from proximo.ppo.minibatches import run_burn_in
 from proximo.types import BurnIn, CompensatedSum, EpisodeStatistics, JaxCollectorState, Metrics, Rollout, TrainState
 
 NO_LIMIT = 2**32 - 1
+UNROLL = 2
+"""Steps in one turn of the loop over a rollout on an accelerator, where each turn has a latency (benchmarks/RESULTS.md). More
+than two save little, and each compiles a simulated robot once more."""
 Episodes = dict[str, Array]
 """The running episodes after each step of a rollout, T N: ``episode_returns`` and ``episode_lengths`` so far, ``episode_ends`` where they
 end with the step and are counted, and ``success``, if it is ever reported."""
@@ -119,7 +122,8 @@ class JaxCollector:
         drawn = jax.tree.map(lambda x: x.reshape((pieces, shape[0] // pieces, *x.shape[1:])), own_part(drawn))
 
         def run(state: JaxCollectorState, drawn: PyTree) -> tuple[JaxCollectorState, tuple]:
-            return jax.lax.scan(lambda s, of_step: self._step(policy, s, *of_step), state, drawn)
+            unroll = 1 if jax.default_backend() == "cpu" else UNROLL
+            return jax.lax.scan(lambda s, of_step: self._step(policy, s, *of_step), state, drawn, unroll=unroll)
 
         def piece(state: JaxCollectorState, drawn: PyTree) -> tuple[JaxCollectorState, tuple]:
             """One sequence. Returns the memory before the next sequence's burn-in."""

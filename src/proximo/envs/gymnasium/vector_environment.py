@@ -92,12 +92,12 @@ class VectorEnvironment:
 
     def send(self, t: int, group: int) -> None:
         """Let a group take step ``t`` with the actions in the buffer."""
-        self._stepping[group] = self._stepping.pop(group, None)
+        self._stepping[group] = None
         self.steppers[group].send(t)
 
     def ready(self, groups: list[int]) -> int:
         """Return one of ``groups``, which are all stepping: one that has finished, if possible."""
-        return next(group for group in self._stepping if group in groups)
+        return groups[0] if len(groups) == 1 else next(group for group in self._stepping if group in groups)
 
     def receive(self, t: int, group: int) -> bool:
         """Wait until the group has taken step ``t``. Returns whether the step truncated an episode."""
