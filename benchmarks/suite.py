@@ -9,7 +9,7 @@ no settings trains with its preset. No training and no tuning uses the environme
 The unit of work is one seed. Seed 0 of all tasks comes first, then seed 1, and so on: an interrupted suite is a complete smaller one. Seeds
 that are in the results are skipped. When the minutes are over, or after Ctrl-C, the running seeds are saved in the work folder, and the
 next start resumes them. With ``--jobs K``, K seeds train at a time, each on its share of the cores.
-``--only`` and ``--seeds`` choose tasks and seeds.
+``--only``, ``--candidate`` and ``--seeds`` choose tasks, candidates and seeds.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from typing import Any
 
 from proximo.jax_setup import cache_folder
 from proximo.tracking.progress import amount
+from suite_candidates import candidates_table
 from suite_pages import write_pages
 from suite_report import plot, table
 from suite_tasks import Suite, load_suite, read_results
@@ -136,6 +137,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after this time; by default, train all seeds")
     parser.add_argument("--jobs", type=int, default=1, help="seeds that train at a time, each on its share of the cores")
     parser.add_argument("--only", nargs="+", metavar="TASK", help="train or show only these tasks")
+    parser.add_argument("--candidate", nargs="+", metavar="NAME", help="train or show only these candidates of the suite")
     parser.add_argument("--seeds", nargs="+", type=int, metavar="SEED", help="train only these seeds")
     parser.add_argument(
         "--work", type=Path, default=cache_folder() / "suites", help="folder of the run directories (%(default)s)"
@@ -164,7 +166,7 @@ def main() -> int:
     """Train or show the suite."""
     arguments = parse()
     whole = load_suite(arguments.file)
-    suite = whole.only(arguments.only)
+    suite = whole.only(arguments.only, arguments.candidate)
     known = {task.first_seed + i for task in suite.tasks.values() for i in range(task.seeds)}
     chosen = set(arguments.seeds or known)
     if unknown := chosen - known:
@@ -180,8 +182,8 @@ def main() -> int:
     if not any(name in results["tasks"] for name in suite.tasks):
         print(f"No seed is recorded in {arguments.out} yet.")
         return 1 if failed else 0
-    print(table(suite, results))
-    if arguments.show and results["tasks"]:
+    print(candidates_table(suite, results) if suite.candidates else table(suite, results))
+    if arguments.show and not suite.candidates:
         plot(whole, results, arguments.out.with_suffix(".png"))
         print(f"The learning curves are in {arguments.out.with_suffix('.png')}.", file=sys.stderr)
     if arguments.out.parent == HERE / "results":

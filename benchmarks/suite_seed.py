@@ -19,6 +19,8 @@ import numpy as np
 
 import proximo
 from proximo.config import Config, to_mapping
+from proximo.config.loading import tree_layer
+from proximo.config.presets import load_kind
 from proximo.settings import make_config
 from proximo.config.schema import WORKER_SETTINGS
 from proximo.jax_setup import cores
@@ -33,9 +35,15 @@ SESSIONS = "sessions.json"
 """File in the run directory: what each process that trained this seed has used."""
 
 
+def resolved(task: Task, more: dict[str, Any]) -> Config:
+    """The settings of a task, changed by ``more``."""
+    defaults = tree_layer(load_kind(task.kind), task.kind).settings if task.kind else {}
+    return make_config(task.env, {**defaults, **task.settings, **more}, preset=task.preset and not task.kind)
+
+
 def config_of(task: Task, name: str, seed: int, folder: Path) -> Config:
     """All settings of the training of a seed, whose run directory is in ``folder``."""
-    config = make_config(task.env, task.settings, preset=task.preset)
+    config = resolved(task, {})
     run = {
         "seed": seed,
         "runs_dir": str(folder),
@@ -45,7 +53,7 @@ def config_of(task: Task, name: str, seed: int, folder: Path) -> Config:
         "keep_checkpoints": 2,
         "tensorboard": False,
     }
-    return make_config(task.env, {**task.settings, **run}, preset=task.preset)
+    return resolved(task, run)
 
 
 def described(task: Task, config: Config) -> dict[str, Any]:

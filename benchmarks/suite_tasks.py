@@ -12,6 +12,7 @@ from typing import Any, Literal
 from filelock import FileLock
 
 from proximo.config import LEAVES, Config, to_mapping
+from proximo.config.presets import KINDS
 from proximo.config.schema import RENAMED
 from proximo.serialization import read_yaml
 
@@ -29,6 +30,10 @@ class Task:
     """Settings in addition to those of the preset."""
     preset: bool = True
     """Whether to start from the preset of the environment, or, without one, from the defaults of its kind."""
+    kind: str = ""
+    """Kind of environment. The training starts from the defaults of this kind, also if there is a preset; empty: as ``preset`` says."""
+    random: float | None = None
+    """Mean return of uniformly random actions, the zero of scores of candidates (``suite_candidates.py``)."""
     seeds: int = 10
     """Number of seeds."""
     first_seed: int = 0
@@ -74,12 +79,19 @@ class Suite:
     tasks: dict[str, Task]
     notes: str = ""
     """What the results leave out: what fell short, what was tried, and when and where the seeds were trained. Markdown."""
+    candidates: tuple[str, ...] = ()
+    """Names of the candidates. Each environment has a task ``ENV, CANDIDATE`` for each of them."""
 
-    def only(self, names: Sequence[str] | None) -> Suite:
-        """The suite with the tasks in ``names``; None: all."""
-        if unknown := [name for name in names or () if name not in self.tasks]:
-            sys.exit(f"There is no task {', '.join(unknown)}: expected {', '.join(self.tasks)}.")
-        return replace(self, tasks={name: self.tasks[name] for name in names or self.tasks})
+    def only(self, names: Sequence[str] | None, candidates: Sequence[str] | None = None) -> Suite:
+        """The suite with the tasks in ``names`` (of a suite with candidates: their environments) and with ``candidates``; None: all."""
+        parts = {task: task.split(", ", 1) if self.candidates else (task, "") for task in self.tasks}
+        chosen = list(self.tasks)
+        for place, (what, wanted) in enumerate((("task", names), ("candidate", candidates))):
+            known = list(dict.fromkeys(part[place] for part in parts.values()))
+            if unknown := [name for name in wanted or () if name not in known]:
+                sys.exit(f"There is no {what} {', '.join(unknown)}: expected {', '.join(known) or 'none'}.")
+            chosen = [task for task in chosen if not wanted or parts[task][place] in wanted]
+        return replace(self, tasks={name: self.tasks[name] for name in chosen})
 
 
 def load_suite(path: Path) -> Suite:
@@ -92,6 +104,19 @@ def load_suite(path: Path) -> Suite:
         if not isinstance(task, dict | None):
             sys.exit(f"{path}: {name} is {task!r}; expected entries such as settings: {{total_steps: 1000}}.")
     tasks = {name: {**defaults, **(task or {})} for name, task in content["tasks"].items()}
+    candidates = content.get("candidates") or {}
+    for candidate, changes in candidates.items():
+        if unknown := set(changes or ()) - {"preset", "all", *KINDS}:
+            sys.exit(
+                f"{path}: the candidate {candidate} has {', '.join(sorted(unknown))}: expected preset, all, {', '.join(KINDS)}."
+            )
+    if candidates:
+        tasks = {
+            f"{name}, {candidate}": with_candidate(task, changes or {})
+            for candidate, changes in candidates.items()
+            for name, task in tasks.items()
+            if changes is None or changes.keys() & {"preset", "all", task["kind"]}
+        }
     known = {entry.name for entry in fields(Task)}
     for name, task in tasks.items():
         if unknown := set(task) - known:
@@ -106,7 +131,16 @@ def load_suite(path: Path) -> Suite:
         published,
         {name: Task(**{"env": name.partition(",")[0], **task}) for name, task in tasks.items()},
         (content.get("notes") or "").strip(),
+        tuple(candidates),
     )
+
+
+def with_candidate(task: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """The entries of a task for a candidate: its ``changes`` for ``all`` kinds and for the kind of the task. The settings of the task
+    override both. With ``preset: true``, the task starts from its preset and has no changes."""
+    if changes.get("preset"):
+        return {**task, "kind": ""}
+    return {**task, "settings": {**changes.get("all", {}), **changes.get(task["kind"], {}), **task.get("settings", {})}}
 
 
 def read_results(path: Path) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import yaml
 import proximo
 import suite
 import suite_seed
+from proximo.config.presets import load_kind
 from suite_seed import config_of, described
 from suite_tasks import Suite, Task, differences, load_suite, read_results
 
@@ -183,6 +184,76 @@ def test_table_compares_the_seeds_with_marks_and_published_scores():
         "",
         "- Others: a page",
     ]
+
+
+CANDIDATES = {
+    "reference": None,
+    "preset": {"preset": True},
+    "other": {"all": {"gamma": 0.5, "vf_coef": 0.3}, "discrete": {"num_envs": 4}, "memory": {"num_envs": 2}},
+    "one kind": {"discrete": {"num_envs": 3}},
+}
+
+
+def test_candidates_change_the_defaults_of_kinds(tmp_path):
+    tasks = {"gymnax:CartPole-v1": {"kind": "discrete", "settings": {"gamma": 0.7}}, "CartPole-v1": {"kind": "memory"}}
+    loaded = load_suite(written(tmp_path, tasks, candidates=CANDIDATES))
+    found = {}
+    for name, task in loaded.tasks.items():
+        config = config_of(task, name, 0, tmp_path)
+        found[name] = (config.env.num_envs, config.ppo.num_epochs, config.ppo.vf_coef, config.ppo.gamma)
+    presets = [proximo.make_config(env) for env in tasks]
+    kinds = [load_kind("discrete"), load_kind("memory")]
+    (envs, epochs), (envs_memory, epochs_memory) = ((kind["env"]["num_envs"], kind["ppo"]["num_epochs"]) for kind in kinds)
+    assert found == {
+        "gymnax:CartPole-v1, reference": (envs, epochs, 0.5, 0.7),
+        "CartPole-v1, reference": (envs_memory, epochs_memory, 0.5, 0.99),
+        "gymnax:CartPole-v1, preset": (presets[0].env.num_envs, presets[0].ppo.num_epochs, presets[0].ppo.vf_coef, 0.7),
+        "CartPole-v1, preset": (presets[1].env.num_envs, presets[1].ppo.num_epochs, presets[1].ppo.vf_coef, presets[1].ppo.gamma),
+        "gymnax:CartPole-v1, other": (4, epochs, 0.3, 0.7),
+        "CartPole-v1, other": (2, epochs_memory, 0.3, 0.5),
+        "gymnax:CartPole-v1, one kind": (3, epochs, 0.5, 0.7),
+    }
+    assert list(loaded.only(["CartPole-v1"], ["other", "preset"]).tasks) == ["CartPole-v1, preset", "CartPole-v1, other"]
+    assert list(loaded.only(None, ["reference"]).tasks) == ["gymnax:CartPole-v1, reference", "CartPole-v1, reference"]
+    for arguments, message in (
+        ((None, ["nobody"]), "There is no candidate nobody: expected reference, preset, other, one kind"),
+        ((["other"],), "There is no task other: expected gymnax:CartPole-v1, CartPole-v1"),
+    ):
+        with pytest.raises(SystemExit, match=message):
+            loaded.only(*arguments)
+    plain = load_suite(written(tmp_path, {"a": {}, "a, b": {}}))
+    assert list(plain.only(["a"]).tasks) == ["a"]
+    with pytest.raises(SystemExit, match="the candidate typo has discreet: expected preset, all, images"):
+        load_suite(written(tmp_path, tasks, candidates={"typo": {"discreet": {}}}))
+
+
+def test_scores_of_candidates_are_relative_to_the_preset(tmp_path, monkeypatch, capsys):
+    tasks = {"a": {"kind": "discrete", "random": 10.0}, "b": {"kind": "discrete", "random": 0.0}}
+    scores = {
+        "a, preset": {1: 110, 2: 90, 3: 500},
+        "b, preset": {1: 4},
+        "a, other": {1: 100, 2: 55},
+        "b, other": {1: 2, 9: 99},
+        "b, one kind": {1: 1},
+    }
+    results = {
+        task: {"seeds": {str(seed): {"score": score, "wall_seconds": 900.0} for seed, score in seeds.items()}}
+        for task, seeds in scores.items()
+    }
+    (tmp_path / "out.json").write_text(json.dumps({"tasks": results}))
+    file = written(tmp_path, tasks, candidates=CANDIDATES)
+    rows = {
+        "preset": "| preset | 1.000 (0.358, 3) | 1.000 (1.000, 1) | 1.000 | 1.00 |",
+        "other": "| other | 0.750 (0.500, 2) | 0.500 (0.500, 1) | 0.625 | 1.00 |",
+        "one kind": "| one kind | – | 0.250 (0.250, 1) | 0.250 of 1 | 0.25 |",
+    }
+    for chosen in (list(rows), ["other"]):
+        flags = ["--show", "--out", str(tmp_path / "out.json"), "--candidate", *chosen]
+        monkeypatch.setattr(sys, "argv", ["", str(file), *flags])
+        assert suite.main() == 0
+        header, _, *found = capsys.readouterr().out.splitlines()
+        assert header == "| Candidate | a | b | Mean | Hours |"
+        assert found == [rows[candidate] for candidate in chosen]
 
 
 @pytest.mark.parametrize("path", sorted((BENCHMARKS / "suites").glob("*.yaml")), ids=lambda path: path.stem)

@@ -137,6 +137,7 @@ GRU = {"memory": "gru", "num_envs": 4, "num_steps": 16, "sequence_length": 8}
         ({"num_envs": 1, "num_steps": 4, "num_minibatches": 4}, r"A minibatch of one step cannot be normalized"),
         ({"total_steps": 100}, r"total_steps = 100 is less than one rollout .*= 1024\)"),
         ({"seed": 2**32 - 1, "seeds": 2}, r"expected no seed above 4294967295"),
+        ({"rpo_alpha": 0.1, "desired_kl": 0.01}, r"^rpo_alpha = 0.1 with desired_kl = 0.01: its noise counts as divergence"),
         ({"objective_settings": "dual_clip=0.5"}, r"^objective_settings.dual_clip = 0.5: expected a ratio above 1 \(the paper has 3\)"),
         ({"desired_kl": 0.02, "num_epochs": 1, "num_minibatches": 1}, r"^desired_kl = 0.02 needs two gradient steps .* or set desired_kl"),
         ({"memory": "gru", "memory_settings": "horizon=1"}, r"^memory_settings.horizon = 1: expected 2 steps or more, or 0\.$"),

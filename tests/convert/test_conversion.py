@@ -117,6 +117,7 @@ def given(config, **expected):
         ("uv run python cleanrl/ppo_continuous_action.py --env-id Hopper-v4 --no-anneal-lr --clip_vloss False --target-kl=0.02 --track",
          {"id": "Hopper-v4", "num_steps": 2048, "num_minibatches": 32, "clip_value_eps": "0.0", "target_kl": 0.02, "track": "wandb",
           "normalize_observation": True}),
+        ("python rpo_continuous_action.py --rpo-alpha 0.01", {"id": "HalfCheetah-v4", "rpo_alpha": 0.01, "total_steps": 8_000_000}),
         ("python ppo_atari_lstm.py \\\n  --env-id PongNoFrameskip-v4 --norm-adv False",
          {"memory": "lstm", "memory_size": 128, "preprocessing": "atari", "frame_stack": 1, "normalize_advantage": "none", "towers": "shared"}),
         ("python ppo_atari_envpool.py --env-id Pong-v5", {"id": "envpool:Pong-v5", "clip_eps": "0.1", "clip_reward": "sign"}),

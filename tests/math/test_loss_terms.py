@@ -34,6 +34,18 @@ def test_gradient_is_finite_and_right_at_extreme_log_ratios(advantage, dual_clip
     assert float(gradient) == pytest.approx(0.0, abs=1e-30)
 
 
+@pytest.mark.parametrize("clip_eps", [0.0, 0.2])
+def test_quadratic_surrogate_brings_extreme_ratios_back(clip_eps):
+    def loss(log_ratio, advantage):
+        return loss_terms.quadratic_surrogate(log_ratio, jnp.array(advantage), jnp.array(clip_eps))
+
+    for log_ratio, advantage, moves in ((40.0, 3.0, 1), (100.0, -3.0, 1), (-1.0, -3.0, -1), (0.0, 3.0, -1)):
+        value, gradient = jax.value_and_grad(loss)(jnp.array(log_ratio), advantage)
+        assert math.isfinite(value)
+        assert math.isfinite(gradient**2)
+        assert jnp.sign(gradient) == moves
+
+
 def test_probability_ratio_is_exp_and_its_tangent_beyond_20():
     log_ratio = jnp.linspace(-90.0, 19.9, 50)
     assert loss_terms.probability_ratio(log_ratio).tolist() == jnp.exp(log_ratio).tolist()

@@ -50,11 +50,12 @@ def learned(updates=2, **settings):
     return state.learner.policy, metrics, start.learner.policy
 
 
-def test_custom_clip_objective_equals_the_built_in_one():
-    ours, metrics, _ = learned()
-    theirs, same, _ = learned(objective=clipped)
-    assert difference(ours, theirs) < 1e-6
-    assert difference(metrics, same) < 1e-6
+@pytest.mark.parametrize(("name", "custom"), [("clip", clipped), ("spo", own.simple_policy_optimization)])
+def test_custom_objective_equals_the_built_in_one(name, custom):
+    ours, metrics, _ = learned(objective=name, learning_rate="1e-2")
+    theirs, same, _ = learned(objective=custom, learning_rate="1e-2")
+    assert difference(ours, theirs) < 2e-4  # eight steps of Adam enlarge another rounding
+    assert difference(metrics, {metric: same[metric] for metric in metrics}) < 2e-4
 
 
 def test_another_objective_changes_the_second_gradient_step():
@@ -63,7 +64,7 @@ def test_another_objective_changes_the_second_gradient_step():
     assert difference(learned(**once)[0], learned(**once, objective=own.simple_policy_optimization)[0]) < 1e-6
     ours, *_ = learned(learning_rate="1e-2")
     theirs, metrics, _ = learned(learning_rate="1e-2", objective=own.simple_policy_optimization)
-    assert difference(ours, theirs) > 1e-4
+    assert difference(ours, theirs) > 1e-2
     assert (metrics["train/penalty"] > 0).all()
 
 

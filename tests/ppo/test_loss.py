@@ -62,7 +62,9 @@ def two_rows(autoreset_steps=0):
 @functools.cache
 def value_and_gradient(autoreset_steps=0, **settings):
     state, batch = learner(**settings), two_rows(autoreset_steps)
-    return jax.jit(jax.value_and_grad(lambda policy: loss(policy, state, batch, count(batch.valid)), has_aux=True))(state.policy)
+    return jax.jit(jax.value_and_grad(lambda policy: loss(policy, state, batch, count(batch.valid), state.key), has_aux=True))(
+        state.policy
+    )
 
 
 def test_loss_by_hand():
@@ -84,7 +86,7 @@ def test_gradient_of_the_loss_by_hand():
 
 def test_value_losses_by_hand():
     (state, batch), value, target = (learner(), two_rows()), jnp.array([[2.0, 2.0, 1.2]]), jnp.array([[3.0, 1.0, 3.0]])
-    minibatch = make_minibatch(state.policy, state, batch, count(batch.valid), 0)
+    minibatch = make_minibatch(state.policy, state, batch, count(batch.valid), state.key, 0)
     minibatch = dataclasses.replace(minibatch, value=jnp.ones((1, 3)), target=target)
 
     def value_loss(value, clip_eps):
@@ -108,9 +110,9 @@ def test_padding_changes_neither_loss_nor_gradient():
         np.testing.assert_allclose(a, b, atol=1e-6)
     state, batch = learner(), two_rows(autoreset_steps=1)
     wrong = dataclasses.replace(batch, valid=jnp.ones_like(batch.valid))
-    assert abs(float(loss(state.policy, state, wrong, count(wrong.valid))[0]) - BY_HAND["loss"]) > 1.0
+    assert abs(float(loss(state.policy, state, wrong, count(wrong.valid), state.key)[0]) - BY_HAND["loss"]) > 1.0
     only = dataclasses.replace(two_rows(), valid=jnp.array([[True, False]]))
-    _, metrics = loss(state.policy, state, only, count(only.valid))
+    _, metrics = loss(state.policy, state, only, count(only.valid), state.key)
     assert float(metrics["ratio_min"]) == float(metrics["ratio_max"]) == pytest.approx(1.5, abs=1e-6)
 
 

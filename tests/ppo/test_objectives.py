@@ -10,14 +10,17 @@ import pytest
 
 from proximo import ppo
 from proximo.collect import JaxTrainer
-from proximo.distributions import Categorical
+from proximo.collect.learning import check_policy
+from proximo.distributions import Categorical, Gaussian, TanhGaussian
+from proximo.errors import ConfigError
 from proximo.ppo import init_learner, make_hyperparameters
-from proximo.ppo.loss import clip, kl_penalty
+from proximo.ppo.loss import clip, kl_penalty, spo
 from proximo.ppo.metrics import largest_divergence
-from proximo.ppo.minibatches import Minibatch
+from proximo.ppo.minibatches import Minibatch, unroll
 from proximo.ppo.optimizer import critic_mask, split_policy
 from proximo.ppo.state import COEF_RANGE, RATE_RANGE, adapt
 
+import toys
 from helpers import bits, difference, parameters_of, small_collector, small_config
 
 PENALTY = {"objective": "kl_penalty"}
@@ -46,6 +49,16 @@ def test_the_penalised_loss_by_hand():
     # r = 2, A = 1: -2 + 3 (1 - log 2); r = ½, A = -1: ½ + 3 (-½ + log 2).
     got = loss(kl_penalty, np.log([2.0, 0.5]), [1.0, -1.0], kl_coef=3.0)
     assert float(got) == pytest.approx((-2 + 3 * (1 - np.log(2)) + 0.5 + 3 * (-0.5 + np.log(2))) / 2, rel=1e-6)
+
+
+def test_the_quadratic_surrogate_by_hand_and_where_it_is_largest():
+    # r = 2, A = 1: 1 / .4 - 2; r = ½, A = -1: ¼ / .4 + ½.
+    assert float(loss(spo, np.log([2.0, 0.5]), [1.0, -1.0])) == pytest.approx((2.5 - 2 + 0.625 + 0.5) / 2, rel=1e-6)
+    slope = jax.grad(lambda x: loss(spo, x, [3.0, -3.0]))
+    np.testing.assert_allclose(slope(jnp.log(jnp.array([1.2, 0.8]))), 0.0, atol=1e-6)
+    assert (np.sign(slope(jnp.log(jnp.array([1.3, 0.7])))) == [1, -1]).all()  # a step brings both back
+    assert (np.sign(slope(jnp.log(jnp.array([1.1, 0.9])))) == [-1, 1]).all()
+    assert np.isfinite(slope(jnp.array([80.0, -80.0]))).all()
 
 
 def exact_kl(old, new):
@@ -217,3 +230,34 @@ def test_vmapped_seeds_and_split_calls_give_equal_states():
     assert difference(this.learner.adaptive, whole.learner.adaptive) < 1e-5
     assert float(whole.learner.adaptive.kl_coef) == pytest.approx(1 / 8)
     assert float(whole.learner.adaptive.rate_factor) > 1.0
+
+
+@pytest.mark.parametrize(("mapping", "family"), [("clip", Gaussian), ("tanh", TanhGaussian)])
+def test_rpo_moves_the_means_differently_in_each_minibatch(mapping, family):
+    seen = []
+
+    def read(policy, minibatch):
+        moved = minibatch.distribution.mean - unroll(policy, minibatch).distribution.mean
+        assert type(minibatch.distribution) is family
+        jax.debug.callback(lambda x: seen.append(x[0]), moved)
+        return jnp.zeros(()), {}
+
+    settings = {
+        "num_epochs": 2,
+        "num_minibatches": 2,
+        "num_steps": 64,
+        "num_envs": 8,
+        "memory": "none",
+        "action_mapping": mapping,
+    }
+    collector = small_collector(toys.ContinuousRandomEnds(), objective=read, rpo_alpha=0.5, **settings)
+    _, metrics = jax.jit(JaxTrainer(collector).update)(jax.jit(collector.init)(jax.random.key(0)))
+    jax.effects_barrier()
+    moved = np.stack(seen)
+    assert moved.shape == (4, 256, 2)
+    assert 0.49 < np.abs(moved).max() <= 0.5 + 1e-6
+    np.testing.assert_allclose(moved.std(1), 0.5 / np.sqrt(3), rtol=0.1)  # of each component
+    assert len(np.unique(moved.round(6))) > 0.9 * moved.size
+    assert float(metrics["train/ratio_max"]) > 1.1  # from the first gradient step on
+    with pytest.raises(ConfigError, match="the distribution Categorical: set rpo_alpha to 0"):
+        check_policy(toys.RandomEnds(), small_config(rpo_alpha=0.5))

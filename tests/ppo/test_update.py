@@ -122,7 +122,9 @@ def test_every_epoch_and_every_update_shuffles_anew(monkeypatch):
 def test_grad_norm_is_that_of_the_gradient_before_clipping():
     state = learner(normalize_advantage="none", max_grad_norm=1e-3, **ONE)
     batch = prepare_batch(state, rollout())
-    gradient = jax.jit(jax.grad(lambda policy: algorithm.loss(policy, state, batch, count(batch.valid))[0]))(state.policy)
+    gradient = jax.jit(jax.grad(lambda policy: algorithm.loss(policy, state, batch, count(batch.valid), state.key)[0]))(
+        state.policy
+    )
     expected = float(jnp.linalg.norm(ravel_pytree(split_policy(gradient)[0])[0]))
     _, metrics = update(state, rollout())
     assert float(metrics["grad_norm"]) == pytest.approx(expected, rel=1e-4)

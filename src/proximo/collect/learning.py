@@ -53,7 +53,7 @@ def fresh_learner(
 
 def check_policy(env: Any, config: Config) -> ActorCritic:
     """Check that a policy can be made for ``env``, and that custom networks, losses and optimizers pass the
-    conformance checks. Only these are computed. Raises ``EnvError`` for unsupported spaces, and
+    conformance checks. Only these are computed. Also checks that ``rpo_alpha`` fits the distribution. Raises ``EnvError`` for unsupported spaces, and
     ``ConfigError`` for custom code that does not pass.
 
     Returns:
@@ -72,7 +72,7 @@ def check_policy(env: Any, config: Config) -> ActorCritic:
             raise EnvError(
                 f"action_mapping = tanh needs a component with bounds on both sides, and {action_space} has none: set it to clip."
             )
-        if custom - networks:
+        if custom - networks or config.ppo.rpo_alpha:
             jax.eval_shape(lambda: _example_step(jax.random.key(0), env, config))
     return policy
 
@@ -89,7 +89,7 @@ def _example_step(key: Key[Array, ""], env: Any, config: Config) -> tuple[Learne
     log_prob = jnp.zeros(shape)
     batch = Batch(memory, None, observation, episode_start, ~episode_start, distribution.mode(), log_prob, value, log_prob, value)
     optimizer = Optimizer(state)
-    return optimizer.step(optimizer.start, lambda policy: loss(policy, state, batch, count(batch.valid)))
+    return optimizer.step(optimizer.start, lambda policy: loss(policy, state, batch, count(batch.valid), state.key))
 
 
 def without_running_return(learner: ppo.LearnerState) -> ppo.LearnerState:

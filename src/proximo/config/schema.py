@@ -202,14 +202,17 @@ class PPOConfig:
         "recompute the memory before each sequence with the current parameters, before every epoch")
     learner_lag: int = _setting(0,
         "1: collect the next rollout during each update, with the policy from before the update", low=0, high=1)
-    objective: Literal["clip", "kl_penalty"] | Custom = _setting("clip",
-        "clip: the clipped surrogate; kl_penalty: the surrogate minus kl_coef times the KL divergence; or a "
-        "custom function")
+    objective: Literal["clip", "spo", "kl_penalty"] | Custom = _setting("clip",
+        "clip: the clipped surrogate; spo: a quadratic penalty instead of clipping (simple policy optimization); "
+        "kl_penalty: the surrogate minus kl_coef times the KL divergence; or a custom function")
     objective_settings: ObjectiveSettings = _setting(ObjectiveSettings(), "settings of the objective")
     extra_loss: Literal["none"] | Custom = _setting("none", "a custom loss that is added to the objective")
     desired_kl: float = _setting(0.0,
         "adapt the learning rate after each update, within 1e-5 … 1e-2, to keep the approximate KL "
         "divergence near this; 0: off", low=0, traced=True, zero_is_off=True)
+    rpo_alpha: float = _setting(0.0,
+        "continuous actions: while learning, means are moved by uniform noise of up to ± this (robust policy "
+        "optimization), for actions scaled to -1 … 1; 0: off", low=0, traced=True, zero_is_off=True)
     critic_learning_rate: ScheduleText | Custom = _setting(ScheduleText("0.0"),
         "learning rate of the parameters that only the value function uses, a number or a schedule; 0: "
         "learning_rate", low=0, traced=True, zero_is_off=True)

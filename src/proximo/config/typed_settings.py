@@ -23,7 +23,7 @@ class ResumeAgentSettings(TypedDict, total=False):
     clip_eps: float | str | Callable[[Any], Any]
     clip_value_eps: float | str | Callable[[Any], Any]
     ent_coef: float | str | Callable[[Any], Any]
-    objective: Literal["clip", "kl_penalty"] | object
+    objective: Literal["clip", "spo", "kl_penalty"] | object
     extra_loss: Literal["none"] | object
     critic_learning_rate: float | str | Callable[[Any], Any]
     optimizer: Literal["adam", "adamw"] | object
@@ -91,6 +91,7 @@ class AgentSettings(ResumeAgentSettings, total=False):
     learner_lag: int
     objective_settings: Mapping[str, Any] | str
     desired_kl: float
+    rpo_alpha: float
     critic_max_grad_norm: float
     optimizer_settings: Mapping[str, Any] | str
     hidden_sizes: int | Sequence[int] | str

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from proximo.config.coercion import Leaf, coerce, text_of
 from proximo.config.custom import is_custom, is_lost, is_name, is_transformation, resolve
-from proximo.config.schema import BY_NAME, ENTRIES, LEAVES, MAX_SEED, MEMORIES, Config
+from proximo.config.schema import BY_NAME, ENTRIES, LEAVES, MAX_SEED, MEMORIES, Config, PPOConfig
 from proximo.errors import ConfigError, is_plain, nearest, shown
 
 MAX_NAME_BYTES = 200
@@ -73,7 +73,7 @@ CONDITIONS = (
     _built_in(("hidden_sizes", "critic_hidden_sizes", "cnn_features"), "encoder"),
     _built_in(("critic_head_sizes",), "critic"),
     _built_in(("head_sizes",), "actor", "critic"),
-    _one_of(("action_mapping", "state_dependent_std", "log_std_init", "sde_every"), "distribution", "auto"),
+    _one_of(("action_mapping", "state_dependent_std", "log_std_init", "sde_every", "rpo_alpha"), "distribution", "auto"),
     _one_of(("state_dependent_std",), "sde_every", 0),
     _one_of(("sde_every",), "state_dependent_std", False),
     _one_of(("critic_hidden_sizes", "privileged"), "towers", "separate"),
@@ -143,7 +143,7 @@ def validate(config: Config) -> Config:
     config = replace(config, ppo=ppo)
     tracker_names(config.run.track)
     check_name(config.run.name)
-    for sentence in (*without_effect(config).values(), *_divisors(config, size), *_rules(config)):
+    for sentence in (*without_effect(config).values(), *_divisors(config, size), *_rules(config), *_divergence_rules(ppo)):
         raise ConfigError(sentence)
     return config
 
@@ -190,10 +190,17 @@ def _rules(config: Config) -> Iterator[str]:
         each = f"Each of {actors} actors steps {env.num_envs // actors} of num_envs = {env.num_envs} environments"
         given = f"num_workers = {env.num_workers} with overlap = {text_of(env.overlap)} needs {needed}"
         yield f"{each}, but {given}: choose num_envs = {needed * actors} or more."
-    dual_clip, kl_target = ppo.objective_settings.dual_clip, ppo.objective_settings.kl_target
-    if 0 < dual_clip <= 1:
+    if 0 < (dual_clip := ppo.objective_settings.dual_clip) <= 1:
         yield f"objective_settings.dual_clip = {dual_clip}: expected a ratio above 1 (the paper has 3), or 0 for off."
+
+
+def _divergence_rules(ppo: PPOConfig) -> Iterator[str]:
+    """An error message for each setting that needs the KL divergence and cannot measure it."""
+    kl_target = ppo.objective_settings.kl_target
     targets = {"desired_kl": ppo.desired_kl, "objective_settings.kl_target": kl_target * (ppo.objective == "kl_penalty")}
+    for name, target in {"target_kl": ppo.target_kl, **targets}.items():
+        if ppo.rpo_alpha > 0 and target > 0:
+            yield f"rpo_alpha = {ppo.rpo_alpha} with {name} = {target}: its noise counts as divergence, so set one of them to 0."
     for name, target in targets.items():
         if target > 0 and ppo.num_epochs * ppo.num_minibatches == 1:
             why = "needs two gradient steps in each update, because the first one measures a KL divergence of 0"

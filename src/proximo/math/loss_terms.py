@@ -11,6 +11,7 @@ functions have:
 import math
 
 import jax.numpy as jnp
+import optax
 from jaxtyping import Array, Float
 
 from proximo.types import Scalar
@@ -18,6 +19,8 @@ from proximo.types import Scalar
 Steps = Float[Array, "*steps"]
 MAX_LOG_RATIO = 20.0
 """``exp(20)`` is 5e8: its square, in the norm of the gradient, does not overflow float32."""
+MAX_DISTANCE, MIN_CLIP_EPS = 1e4, 1e-6
+"""Limits of the quadratic penalty on the ratio."""
 
 
 def probability_ratio(log_ratio: Steps) -> Steps:
@@ -38,6 +41,19 @@ def clipped_surrogate(log_ratio: Steps, advantage: Steps, clip_eps: Scalar) -> S
     """
     ratio = probability_ratio(log_ratio)
     return -jnp.minimum(ratio * advantage, jnp.clip(ratio, 1.0 - clip_eps, 1.0 + clip_eps) * advantage)
+
+
+def quadratic_surrogate(log_ratio: Steps, advantage: Steps, clip_eps: Scalar) -> Steps:
+    """The surrogate of simple policy optimization, negated: ``-(r A - |A| (r - 1)² / (2 ε))``. It is smallest at
+    ``r = 1 ± ε``, and its gradient moves a ratio beyond that back.
+
+    Beyond ``MAX_DISTANCE`` the square is continued by its tangent, and ε is at least ``MIN_CLIP_EPS``: gradients stay finite.
+
+    Source: Xie et al. 2024, "Simple policy optimization", arXiv:2401.16025.
+    """
+    ratio, clip_eps = probability_ratio(log_ratio), jnp.maximum(clip_eps, MIN_CLIP_EPS)
+    half_square = optax.losses.huber_loss(ratio, jnp.ones_like(ratio), delta=MAX_DISTANCE)
+    return jnp.abs(advantage) * half_square / clip_eps - ratio * advantage
 
 
 def dual_clipped(surrogate: Steps, advantage: Steps, max_ratio: Scalar) -> Steps:

@@ -39,24 +39,24 @@ def update(state: LearnerState, rollout: Rollout) -> tuple[LearnerState, Metrics
         The learner after the update, and metrics of the update (scalars, see docs/metrics.md).
     """
     static = state.static.ppo
-    key, shuffle_key = jax.random.split(state.key)
+    key, shuffle_key, noise_key = jax.random.split(state.key, 3)
     reward_normalizer, scaled = scale_rewards(state, rollout)
     batch = prepare_batch(state, scaled)
     num_sequences = batch.valid.shape[1]
     optimizer = Optimizer(state)
 
-    def learn_epoch(carry: Carry, epoch_key: Key[Array, ""]) -> tuple[Carry, Metrics]:
+    def learn_epoch(carry: Carry, keys: tuple[Key[Array, ""], Key[Array, ""]]) -> tuple[Carry, Metrics]:
         """One pass over the rollout, in minibatches of random sequences."""
-        learned, _ = carry
+        (learned, _), (epoch_key, noise_key) = carry, keys
         recomputes = static.refresh_memory or static.recompute_advantage
         epoch_batch = prepare_batch(state, scaled, optimizer.policy(learned)) if recomputes else batch
         indices = minibatch_indices(own_key(epoch_key), num_sequences, static.num_minibatches)
         minibatches = minibatch_inputs(epoch_batch, indices, normalize=static.normalize_advantage == "minibatch")
-        return jax.lax.scan(partial(gradient_step, state, optimizer, epoch_batch), carry, minibatches)
+        return jax.lax.scan(partial(gradient_step, state, optimizer, epoch_batch, own_key(noise_key)), carry, minibatches)
 
     start = (optimizer.start, jnp.array(True))
-    epoch_keys = jax.random.split(shuffle_key, static.num_epochs)
-    (learned, _), step_metrics = jax.lax.scan(learn_epoch, start, epoch_keys)
+    keys = jax.random.split(shuffle_key, static.num_epochs), jax.random.split(noise_key, static.num_epochs)
+    (learned, _), step_metrics = jax.lax.scan(learn_epoch, start, keys)
 
     new_state = dataclasses.replace(
         state,
@@ -71,14 +71,15 @@ def update(state: LearnerState, rollout: Rollout) -> tuple[LearnerState, Metrics
 
 
 def gradient_step(
-    state: LearnerState, optimizer: Optimizer, batch: Batch, carry: Carry, inputs: MinibatchInputs
+    state: LearnerState, optimizer: Optimizer, batch: Batch, noise_key: Key[Array, ""], carry: Carry, inputs: MinibatchInputs
 ) -> tuple[Carry, Metrics]:
     """One step of the optimizer on the minibatch of ``batch`` with these ``inputs``. If the approximate KL
     exceeds ``target_kl``, this step and all later ones of the update are discarded."""
     (learned, active), (indices, advantage, num_valid, index) = carry, inputs
     minibatch = dataclasses.replace(take(batch, indices), advantage=advantage)
+    key = jax.random.fold_in(noise_key, index)
 
-    stepped, metrics = optimizer.step(learned, lambda policy: loss(policy, state, minibatch, num_valid, index))
+    stepped, metrics = optimizer.step(learned, lambda policy: loss(policy, state, minibatch, num_valid, key, index))
 
     target_kl = state.hyperparameters.target_kl
     if target_kl is not None:

@@ -47,6 +47,7 @@ class Hyperparameters(eqx.Module):
     dual_clip: Array | None
     kl_target: Array
     desired_kl: Array | None
+    rpo_alpha: Array | None
     critic_learning_rate: Schedule | None
     critic_max_grad_norm: Array | None
     weight_decay: Array

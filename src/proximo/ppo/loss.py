@@ -4,6 +4,7 @@ To change the value loss, edit ``value_loss_per_step``, and the formulas in docs
 read every setting of ``PPOConfig``: traced ones from ``minibatch.hyperparameters``, others from ``minibatch.settings``.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -12,8 +13,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Key
 
+from proximo.distributions import Distribution, Gaussian
 from proximo.errors import ConfigError
 from proximo.math import loss_terms
 from proximo.math.across_devices import is_divided, is_equal
@@ -38,6 +40,14 @@ def clip(policy: ActorCritic, minibatch: Minibatch) -> tuple[Scalar, Metrics]:
     return minibatch.mean(surrogate), {}
 
 
+def spo(policy: ActorCritic, minibatch: Minibatch) -> tuple[Scalar, Metrics]:
+    """The surrogate of simple policy optimization, negated: a penalty on ``(ratio - 1)²`` instead of the clip.
+
+    Source: Xie et al. 2024, arXiv:2401.16025.
+    """
+    return minibatch.mean(loss_terms.quadratic_surrogate(minibatch.log_ratio, minibatch.advantage, minibatch.clip_eps)), {}
+
+
 def kl_penalty(policy: ActorCritic, minibatch: Minibatch) -> tuple[Scalar, Metrics]:
     """The surrogate less a penalty, negated: ``-(r A - β KL(old ‖ new))``.
 
@@ -54,16 +64,22 @@ class WholeLoss(functools.partial[Any]):
     """A custom ``objective`` in the place of the whole loss, the value loss and the entropy bonus included."""
 
 
-OBJECTIVES: dict[Any, Objective] = {"clip": clip, "kl_penalty": kl_penalty}
+OBJECTIVES: dict[Any, Objective] = {"clip": clip, "spo": spo, "kl_penalty": kl_penalty}
 """The built-in objectives by the word of the setting ``objective``."""
 
 
 def loss(
-    policy: ActorCritic, state: LearnerState, sequences: Batch, num_valid: Scalar, index: Int[Array, ""] | int = 0
+    policy: ActorCritic,
+    state: LearnerState,
+    sequences: Batch,
+    num_valid: Scalar,
+    key: Key[Array, ""],
+    index: Int[Array, ""] | int = 0,
 ) -> tuple[Scalar, Metrics]:
     """The loss that a gradient step minimizes: ``ppo_loss``, or a custom loss in its place.
 
-    All terms are means over the valid steps of all devices. ``index`` is the number of the minibatch in its epoch.
+    All terms are means over the valid steps of all devices. ``key`` is the random key of ``rpo_alpha``, and
+    ``index`` the number of the minibatch in its epoch.
 
     Returns:
         The loss, and metrics of the gradient step; ``ratio_min`` and ``ratio_max`` are of this device.
@@ -71,7 +87,7 @@ def loss(
     Raises:
         ConfigError: if a custom loss returns anything other than ``(loss, metrics)``, or a metric whose name is taken.
     """
-    minibatch = make_minibatch(policy, state, sequences, num_valid, index)
+    minibatch = make_minibatch(policy, state, sequences, num_valid, key, index)
     objective: Any = state.static.ppo.objective
     objective, extra = OBJECTIVES.get(objective, objective), state.static.ppo.extra_loss
     if isinstance(objective, WholeLoss):
@@ -121,11 +137,18 @@ def _is_number(x: Any) -> bool:
 
 
 def make_minibatch(
-    policy: ActorCritic, state: LearnerState, sequences: Batch, num_valid: Scalar, index: Int[Array, ""] | int
+    policy: ActorCritic,
+    state: LearnerState,
+    sequences: Batch,
+    num_valid: Scalar,
+    key: Key[Array, ""],
+    index: Int[Array, ""] | int,
 ) -> Minibatch:
     """``sequences`` with what ``policy`` computes for them."""
     _, distribution, value = unroll(policy, sequences)
     h = state.hyperparameters
+    if h.rpo_alpha is not None:
+        distribution = perturbed(distribution, h.rpo_alpha, key)
     return Minibatch(
         **vars(sequences),
         distribution=distribution,
@@ -140,6 +163,21 @@ def make_minibatch(
         hyperparameters=h,
         settings=state.static.ppo,
     )
+
+
+def perturbed(distribution: Distribution, alpha: Scalar, key: Key[Array, ""]) -> Gaussian:
+    """The Gaussians with their means moved by uniform noise in -α … α. A narrow Gaussian makes its own actions
+    improbable under moved means, so the policy stays wide.
+
+    Source: Rahman & Xue 2022, "Robust policy optimization in deep reinforcement learning", arXiv:2212.07536, algorithm 1.
+    """
+    if not isinstance(distribution, Gaussian):
+        raise ConfigError(
+            f"rpo_alpha moves the mean of a Gaussian, but the actions of this policy have the distribution {type(distribution).__name__}: "
+            "set rpo_alpha to 0."
+        )
+    noise = jax.random.uniform(key, distribution.mean.shape, distribution.mean.dtype, -1.0, 1.0)
+    return dataclasses.replace(distribution, mean=distribution.mean + alpha * noise)
 
 
 def value_loss_per_step(minibatch: Minibatch) -> Float[Array, "L S"]:

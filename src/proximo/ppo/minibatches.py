@@ -58,7 +58,7 @@ class Minibatch(Batch):
     by the policy that acted).
 
     Attributes:
-        distribution: L S: distribution of actions, by the current parameters.
+        distribution: L S: distribution of actions, by the current parameters; with ``rpo_alpha``, with its moved means.
         log_ratio: L S: ``log π(a|s) - log π_old(a|s)``; 0 on padding.
         new_value: L S: value by the current parameters.
         num_valid: number of valid steps, summed over all devices.
