@@ -119,7 +119,7 @@ def check_divisible(config: Config, count: int) -> None:
 
 
 def divided(function: Callable[..., Any], mesh: Mesh | AbstractMesh | None, stacked: bool = False) -> Callable[..., Any]:
-    """``function`` of trees of arrays on the devices of ``mesh``: each call computes the part of one. Without a mesh,
+    """``function``, divided over the devices of ``mesh``: each device calls it with its part of the arrays. Without a mesh,
     ``function`` itself. If ``stacked``, all arrays of more than zero axes have a leading axis of seeds."""
     if mesh is None:
         return function

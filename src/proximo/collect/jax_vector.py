@@ -1,4 +1,4 @@
-"""A JAX environment as ``N`` environments (reset, step, a step with a policy), or as one of Gymnasium; its check."""
+"""Steps ``N`` JAX environments, also with a policy; gives one Gymnasium's interface; checks that one follows the protocol."""
 
 import inspect
 from collections.abc import Callable, Mapping

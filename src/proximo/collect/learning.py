@@ -52,9 +52,10 @@ def fresh_learner(
 
 
 def check_policy(env: Any, config: Config) -> ActorCritic:
-    """Check that a policy can be made for ``env``, and that custom networks, losses and optimizers pass the
-    conformance checks. Only these are computed. Also checks that ``rpo_alpha`` fits the distribution. Raises ``EnvError`` for unsupported spaces, and
-    ``ConfigError`` for custom code that does not pass.
+    """Check that a policy can be made for ``env``, that ``rpo_alpha`` fits its distribution, and that custom networks,
+    losses and optimizers pass the conformance checks. Only custom actors and custom cells with ``unroll`` are computed;
+    all else is traced, which compiles nothing. Raises ``EnvError`` for unsupported spaces, and ``ConfigError`` for
+    custom code that does not pass.
 
     Returns:
         The policy, with ``jax.ShapeDtypeStruct`` instead of arrays.

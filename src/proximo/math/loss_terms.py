@@ -45,7 +45,7 @@ def clipped_surrogate(log_ratio: Steps, advantage: Steps, clip_eps: Scalar) -> S
 
 def quadratic_surrogate(log_ratio: Steps, advantage: Steps, clip_eps: Scalar) -> Steps:
     """The surrogate of simple policy optimization, negated: ``-(r A - |A| (r - 1)² / (2 ε))``. It is smallest at
-    ``r = 1 ± ε``, and its gradient moves a ratio beyond that back.
+    ``r = 1 + ε`` where ``A > 0``, and at ``r = 1 - ε`` where ``A < 0``. Its gradient moves larger deviations back.
 
     Beyond ``MAX_DISTANCE`` the square is continued by its tangent, and ε is at least ``MIN_CLIP_EPS``: gradients stay finite.
 

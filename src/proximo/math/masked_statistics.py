@@ -36,9 +36,8 @@ def masked_mean(x: Steps, valid: Valid) -> Scalar:
 def centered(x: Steps, valid: Valid) -> tuple[Steps, Scalar]:
     """``x`` minus its mean over valid steps, and its variance there; both are 0 if no step is valid.
 
-    The mean is subtracted twice, because the mean of equal numbers is rounded: after one subtraction, the
-    difference would be their standard deviation. ``Var(d) = E[d^2] - E[d]^2`` loses no digits, as ``E[d]`` is
-    only rounding.
+    The mean is subtracted twice, because it is rounded: equal numbers would have its rounding error as standard deviation.
+    For the first difference ``d``, ``E[d^2] - E[d]^2`` loses no digits, because ``E[d]`` is only a rounding error.
     """
     difference = x - masked_mean(x, valid)
     rest = masked_mean(difference, valid)

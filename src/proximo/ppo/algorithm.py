@@ -26,7 +26,7 @@ Carry = tuple[Learned, Bool[Array, ""]]
 
 
 def update(state: LearnerState, rollout: Rollout) -> tuple[LearnerState, Metrics]:
-    """Learn from one rollout: ``num_epochs`` passes of ``num_minibatches`` gradient steps on the clipped surrogate.
+    """Learn from one rollout: ``num_epochs`` passes of ``num_minibatches`` gradient steps on the loss (``ppo.loss.loss``).
 
     The function is pure and knows nothing about environments. On several devices, each has the transitions of its
     environments, and draws equally many sequences for each minibatch. All means are global (``math.across_devices``).

@@ -22,8 +22,8 @@ def learned_from(state: LearnerState, rollout: Rollout) -> dict[str, Any]:
     """What ``ppo.update(state, rollout)`` learns from in its first epoch, with axes ``T N ...``.
     ``advantages`` are not normalized. ``returns`` are the targets of the value in units of the scaled
     reward. ``actions`` are as the environment received them, ``observations`` as it returned them.
-    Advantages and returns use the values that were collected. With ``recompute_advantage``, the update
-    computes the values again if the policy has changed."""
+    Advantages and returns use the values that were collected. With ``recompute_advantage``, the update recomputes them
+    before each epoch; the results differ if the policy has changed since it acted."""
     _, scaled = scale_rewards(state, rollout)
     advantage, target = compute_advantages(scaled, state.hyperparameters)
     return {

@@ -1,5 +1,5 @@
-"""The settings that the learner reads: traced ones, which may change without a new compilation and over which it
-can be vmapped, and constants of the compiled programs."""
+"""The settings that the learner reads. Traced settings may change, or be vmapped over, without a new compilation. The others
+are constants of the compiled programs."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ class StaticSettings:
     """The settings that are constants of the compiled programs.
 
     Attributes:
-        ppo: the settings that are not traced, with custom code itself where it was named, and with the number of
-            steps that ``sequence_length`` means, 1 without a memory. A traced setting that is on is None here.
+        ppo: the settings that are not traced. Custom code replaces its name, and ``sequence_length`` is a number of steps
+            (1 without a memory). A traced setting that is on is None.
         diagnose_every: updates between two diagnoses of the memory; 0: never.
     """
 

@@ -51,7 +51,8 @@ def spo(policy: ActorCritic, minibatch: Minibatch) -> tuple[Scalar, Metrics]:
 def kl_penalty(policy: ActorCritic, minibatch: Minibatch) -> tuple[Scalar, Metrics]:
     """The surrogate less a penalty, negated: ``-(r A - β KL(old ‖ new))``.
 
-    The divergence of a step is ``(r - 1) - log r``. Its mean, and the mean of its gradient, are exact for every family.
+    The divergence of a step is estimated by ``(r - 1) - log r``. For every distribution, the estimate and its gradient
+    are unbiased over actions of the policy that acted.
 
     Source: Schulman et al. 2017, equation 8.
     """

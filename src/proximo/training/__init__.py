@@ -1,1 +1,1 @@
-"""Training: the loop, seeds, callbacks, interrupts; ``PPO`` and ``train``."""
+"""Training: the loop, seeds, callbacks, interrupts; ``train`` and ``resume``."""

@@ -69,10 +69,12 @@ def train(
         One result for each seed.
 
     Raises:
-        ConfigError: a setting or callback is invalid. This and the next two errors are raised before anything is compiled.
+        ConfigError: a setting or callback is invalid, or a callback returns an invalid value. Settings are checked before the
+            program that trains is compiled.
         EnvError: ``env`` is unknown, or its environment breaks the protocol.
         RunDirectoryError: the run directory exists already, or cannot be written.
         TrainingError: NaN or infinity, or a failing environment, ends the training.
+        CheckpointError: a checkpoint cannot be written.
     """
     peers = current()
     with peers.failing_together(), contextlib.ExitStack() as stack:
@@ -150,7 +152,8 @@ def resume(
 
     Args:
         run: a path, the name of a run, or ``last``; optionally with ``@best`` or ``@STEP``. Later checkpoints and rows are removed.
-        env: the id of the environment again. Required if it is a function of an installed library; likewise ``eval_env``.
+        env: the id of the environment again. Required if it names a function of an installed library, because a file must
+            not choose which function is called. The same holds for ``eval_env``.
         runs_dir: folder of the runs that are found by name.
         callbacks: as in ``train``. They get their saved state if their class names and order are the same as before.
         reporter: as in ``train``.

@@ -115,7 +115,7 @@ class Backend(abc.ABC):
         """The state of one seed with the same learner and new episodes, seeded by the state's key."""
 
     def prepare(self, make_state: Callable[[], TrainState], num_seeds: int = 1) -> TrainState:
-        """At the same time compile, open the environments and ``make_state()`` of ``num_seeds`` seeds."""
+        """Compile, open the environments, and call ``make_state()`` for ``num_seeds`` seeds, all at once, to start sooner."""
         started = time.monotonic()
         _ = self.template  # traced here: threads that trace the code of a user at the same time could disturb each other
         state = self._prepare(make_state, num_seeds)

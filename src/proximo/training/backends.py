@@ -41,7 +41,7 @@ from proximo.types import GymnasiumCollectorState, Metrics, Observation, Rollout
 
 T = TypeVar("T")
 BRIEF_ENVS = 64
-"""With more JAX environments, their first reset may take longer than it saves to compile it fast."""
+"""With more JAX environments, a slow first reset may take longer than its faster compilation saves."""
 
 
 def make_backend(config: Config, env: Environment, stacked: bool = False, evaluation: EvaluatedOn | None = None) -> Backend:

@@ -45,7 +45,7 @@ _HINTS = {
 
 
 class Event:
-    """A callback for all seeds of a training, due after every ``every`` updates (0: never) and at the end."""
+    """Something that a training does for all its seeds, due after every ``every`` updates (0: never) and at the end."""
 
     every = 0
     _pending: concurrent.futures.Future[None] | None = None

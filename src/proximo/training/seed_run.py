@@ -88,9 +88,8 @@ class InMemoryRows(Tracker):
 
 
 class SeedRun:
-    """One seed of a training. It writes nothing before ``open``: of several processes, process 0 opens its
-    ``run_dir``. A resumed run continues at ``resumed_at``, from a checkpoint with ``info`` if there is one, which
-    process 0 has ``saved``."""
+    """One seed of a training. It writes nothing before ``open``, which only process 0 calls. A resumed run continues at
+    the step ``resumed_at``. If it has a checkpoint, ``info`` is the checkpoint's, and ``saved`` is the checkpoint, in process 0 only."""
 
     def __init__(
         self, config: Config, run_dir: Path | None = None, resumed_at: int | None = None, info: dict[str, Any] | None = None
