@@ -47,6 +47,8 @@ UNKNOWN = [
     ("FetchReach-v4", r"^Unknown environment 'FetchReach-v4'(?!.*Reacher)"),
     ("toys:Walk-v0", r"the module 'toys' registers no environments: name one of its classes"),
     ("no-such-module:A-v0", r"\(did you mean 'no_such_module:A-v0'\?\): no library or module 'no-such-module' is installed"),
+    ("Pendulum-v2", r"\(did you mean 'Pendulum-v1'\?\)"),
+    ("gymnx:Thermo", r"^Unknown environment 'gymnx:Thermo': no library or module 'gymnx'"),
     ("gymnx:CartPole-v1", r"Unknown environment 'gymnx:CartPole-v1' \(did you mean 'gymnax:CartPole-v1'\?\)"),
     ("gymnax:CartPoleNoVel-v0", r"\(did you mean 'CartPoleNoVel-v1'\?\)"),
     ("gymnax:CartPol-v1", r"gymnax has no environment 'CartPol-v1' \(did you mean 'CartPole-v1'\?\)"),

@@ -18,6 +18,7 @@ from proximo.math.masked_statistics import count
 from proximo.networks import make_policy
 from proximo.ppo import algorithm, init_learner, make_hyperparameters
 from proximo.ppo.hyperparameters import TRACED
+from proximo.ppo.metrics import RESERVED
 from proximo.ppo.optimizer import split_policy, weight_mask
 from proximo.ppo.rollout_processing import prepare_batch, scale_rewards
 from proximo.spaces import Box, Discrete
@@ -117,6 +118,15 @@ def test_every_epoch_and_every_update_shuffles_anew(monkeypatch):
     assert len(seen) == 4
     assert all(sorted(order) == list(range(T * N)) for order in seen)
     assert len({tuple(order) for order in seen}) == 4
+
+
+def test_names_of_the_update_are_reserved():
+    """A custom loss could otherwise replace such a metric without a word."""
+    state = learner(critic_learning_rate="1e-3", objective="kl_penalty", desired_kl=0.01)
+    batch = prepare_batch(state, rollout())
+    _, of_loss = jax.eval_shape(lambda: algorithm.loss(state.policy, state, batch, count(batch.valid), state.key))
+    _, of_update = jax.eval_shape(update, state, rollout())
+    assert of_update.keys() - of_loss.keys() <= RESERVED
 
 
 def test_grad_norm_is_that_of_the_gradient_before_clipping():

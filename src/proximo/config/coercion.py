@@ -140,7 +140,7 @@ def coerce(leaf: Leaf, value: Any) -> Any:
     try:
         result = _read(leaf, value)
     except UNREADABLE:
-        problem = leaf.expected + nearest(str(getattr(value, "__name__", value))[:80], leaf.words)
+        problem = leaf.expected + nearest(str(getattr(value, "__name__", value))[:80], leaf.words, 0.7)
     else:
         parts = _parts(result)
         problem = "" if all(is_plain(x) for x in parts if isinstance(x, str)) else "text without control characters"

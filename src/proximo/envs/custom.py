@@ -15,9 +15,9 @@ from proximo.envs.gymnasium.action_masks import layers
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment, construction_errors, from_factory, from_vector
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.level_seeds import with_levels
-from proximo.envs.libraries import LIBRARIES, JaxWrapper, check_names
+from proximo.envs.libraries import LIBRARIES, JaxWrapper, check_names, is_installed, names
 from proximo.envs.unknown_ids import unknown
-from proximo.errors import ConfigError, EnvError, nearest
+from proximo.errors import ConfigError, EnvError, closest, nearest
 from proximo.spaces import from_any
 
 PROTOCOL = "(proximo.envs.protocol defines the protocol)"
@@ -29,7 +29,9 @@ def find(module_name: str, class_name: str, from_file: bool = False) -> Any:
     none, or if it is a function of an installed library that a file names (``from_file``)."""
     env_id = f"{module_name}:{class_name}"
     if (module := find_module(module_name)) is None:
-        raise unknown(env_id, [f"{library}:{class_name}" for library in LIBRARIES])
+        library = closest(module_name, LIBRARIES, 0.75)
+        has = bool(library) and (not is_installed(library) or class_name in names(library))
+        raise unknown(env_id, [f"{library}:{class_name}"] if has else [])
     if (cls := getattr(module, class_name, None)) is None:
         classes = [n for n, value in vars(module).items() if inspect.isclass(value)]
         raise EnvError(f"Module {module_name!r} has no class {class_name!r}{nearest(class_name, classes)}.")

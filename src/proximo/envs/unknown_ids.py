@@ -97,7 +97,8 @@ def _stem(env_id: str) -> str:
 
 def _similar(name: str, typed: dict[str, str]) -> str:
     """What to type for the name that is nearest to ``name``, or begins with it. Versions are not compared."""
-    names = {_stem(i): shown for i, shown in typed.items()}
+    plain_last = sorted(typed.items(), key=lambda item: not re.search("[:/]", item[1]))  # they replace others of the same name
+    names = {_stem(i): shown for i, shown in plain_last}
     if near := closest(_stem(name), names, MIN_SIMILARITY):
         return names[near]
     longer = [shown for known, shown in names.items() if name and known.lower().startswith(name.lower())]

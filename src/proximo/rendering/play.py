@@ -23,7 +23,7 @@ from proximo.evaluation.evaluators import JAX_TOGETHER
 from proximo.evaluation.policy import Policy
 from proximo.networks.custom.forward import Forward
 from proximo.rendering.pictures import Draw, can_draw, checked_picture, image_of, no_renderer
-from proximo.rendering.window import prepare_drawing
+from proximo.rendering.window import prepare_drawing, prepare_pygame
 from proximo.spaces import ACTION_MASK, action_dtype, allowed_action, leaves, unflatten
 from proximo.types import is_key
 
@@ -174,6 +174,7 @@ class JaxPlayer(Player):
     def _prepare(self, window: bool) -> None:
         if not can_draw(self.env):
             raise no_renderer(self.env_id)
+        prepare_pygame()
         self.limit, together = self.config.env.max_episode_steps, JAX_TOGETHER if self.config.network.reset_memory else 1
         self._single = JaxAsGymnasium(self.env, self._key, together, self.config.run.matmul_precision)
 

@@ -22,15 +22,18 @@ def is_headless() -> bool:
     return sys.platform.startswith("linux") and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
+def prepare_pygame() -> None:
+    """Have pygame look for no sound card, nor for a missing screen."""
+    os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
+    if is_headless():
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+
+
 def prepare_drawing(env_id: str) -> None:
     """Prepare this process to draw the Gymnasium environment ``env_id``, which has been made once, without a
-    window. pygame looks for no sound card, nor for a missing screen; MuJoCo draws by EGL or OSMesa, unless
-    the user has set ``MUJOCO_GL``."""
-    os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
-    if not is_headless():
-        return
-    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
-    if "mujoco" in sys.modules and not os.environ.get("MUJOCO_GL"):
+    window. MuJoCo draws by EGL or OSMesa, unless the user has set ``MUJOCO_GL``."""
+    prepare_pygame()
+    if is_headless() and "mujoco" in sys.modules and not os.environ.get("MUJOCO_GL"):
         works = next((backend for backend in MUJOCO_BACKENDS if mujoco_draws(backend)), None)
         if works is None:
             raise EnvError(

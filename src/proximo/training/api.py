@@ -196,9 +196,9 @@ def resume(
         stacked = len(run_dirs) > 1 and stacks_seeds(config, made)
         library = config.env.id.partition(":")[0]
         changes = system_differences(run_dirs[0], library, stacked) if peers.is_first else ()
+        runs = resuming.starts(run_dirs, configs, which, stacked, reporter, peers)
         for warning in (*resume_warnings(before[0], config), *changes):
             reporter.warned(warning)
-        runs = resuming.starts(run_dirs, configs, which, stacked, reporter, peers)
         together = len(seed_run_dirs(path)) or len(seed_run_dirs(path.parent)) if stacks_seeds(config, made) else 0
         if together > len(runs):
             reporter.warned(
