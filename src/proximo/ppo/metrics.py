@@ -1,11 +1,12 @@
 """The metrics of an update, from the metrics of its gradient steps.
 
 To add a metric of the update, return it for each gradient step from ``ppo_loss`` in ``ppo/loss.py``, or from
-``ratio_metrics`` there if a custom loss in the place of the whole loss has it, too; ``minibatch.mean`` is the same on all
-devices. Or return it once from ``summarize``, by ``masked_mean``, which is the same on all devices, and list it in ``RESERVED``. Rows have means over gradient steps and updates; for an extreme, change
-``summarize``, and ``_merged`` in ``tracking/metrics_window.py``, which merges the updates of a row. Metrics of episodes
-are computed in ``collect``: in ``jax_collector.py`` and, for Gymnasium environments, in ``episode_tally.py``.
-Each metric needs a row in docs/metrics.md. If only some setting records it, add this to ``tests/docs/test_metrics_page.py``.
+``ratio_metrics`` there if a custom loss in the place of the whole loss has it, too; ``minibatch.mean`` is the same on
+all devices. Or return it once from ``summarize``, by ``masked_mean``, which is the same on all devices, and list it
+in ``RESERVED``. Rows have means over gradient steps and updates; for an extreme, change ``summarize``, and
+``_merged`` in ``tracking/metrics_window.py``, which merges the updates of a row. Metrics of episodes are computed in
+``collect``: in ``jax_collector.py`` and, for Gymnasium environments, in ``episode_tally.py``. Each metric needs a row
+in docs/metrics.md. If only some setting records it, add this to ``tests/docs/test_metrics_page.py``.
 """
 
 import jax
