@@ -105,6 +105,8 @@ def load_suite(path: Path) -> Suite:
             sys.exit(f"{path}: {name} is {task!r}; expected entries such as settings: {{total_steps: 1000}}.")
     tasks = {name: {**defaults, **(task or {})} for name, task in content["tasks"].items()}
     candidates = content.get("candidates") or {}
+    if candidates and (without := [name for name, task in tasks.items() if task.get("kind") not in KINDS]):
+        sys.exit(f"{path}: {', '.join(without)}: expected kind: {', '.join(KINDS)}, because the suite has candidates.")
     for candidate, changes in candidates.items():
         if unknown := set(changes or ()) - {"preset", "all", *KINDS}:
             sys.exit(

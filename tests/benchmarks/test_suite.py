@@ -223,6 +223,8 @@ def test_candidates_change_the_defaults_of_kinds(tmp_path):
             loaded.only(*arguments)
     plain = load_suite(written(tmp_path, {"a": {}, "a, b": {}}))
     assert list(plain.only(["a"]).tasks) == ["a"]
+    with pytest.raises(SystemExit, match=r"toy\.yaml: a: expected kind: images, memory, continuous, discrete, because"):
+        load_suite(written(tmp_path, {"a": {}}, candidates=CANDIDATES))
     with pytest.raises(SystemExit, match="the candidate typo has discreet: expected preset, all, images"):
         load_suite(written(tmp_path, tasks, candidates={"typo": {"discreet": {}}}))
 

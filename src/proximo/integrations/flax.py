@@ -55,7 +55,8 @@ def nnx(make: Callable[..., flax.nnx.Module]) -> Callable[..., Any]:
 
 
 class FlaxModule(eqx.Module):
-    """A Flax module with its parameters, in the field of its library, whose name checkpoints have; the other field is None."""
+    """A Flax module with its parameters: those of linen are ``variables``, those of nnx ``parameters``, and the other
+    field is None. Checkpoints contain the names of these fields."""
 
     variables: PyTree[Array] | None
     """Of a linen module."""

@@ -56,8 +56,7 @@ def interquartile_band(values: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def interquartile_interval(values: Sequence[float]) -> JsonObject:
-    """The interquartile mean ``iqm`` and its 95 % interval ``ci95``. Without values, both are None; with one
-    value, only ``ci95`` is None."""
+    """The interquartile mean ``iqm``, None without values, and its 95 % interval ``ci95``, None for fewer than two values."""
     middle, low, high, _ = interquartile_band(np.reshape(values, (-1, 1))).values()
     interval = [float(low[0]), float(high[0])]
     return {"iqm": float(middle[0]) if len(values) else None, "ci95": interval if len(values) > 1 else None}
