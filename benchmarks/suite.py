@@ -6,7 +6,7 @@
 ``suites/NAME.yaml`` lists the tasks, with their seeds and published results. Results are in ``results/suite_NAME.json``. A task that has
 no settings trains with its preset. No training and no tuning uses the environment seeds on which the final policies are evaluated.
 
-The unit of work is one seed. Seed 0 of all tasks comes first, then seed 1, and so on: an interrupted suite is a complete smaller one. Seeds
+The unit of work is one seed. The first seed of all tasks comes first, then the second, and so on: an interrupted suite is a complete smaller one. Seeds
 that are in the results are skipped. When the minutes are over, or after Ctrl-C, the running seeds are saved in the work folder, and the
 next start resumes them. With ``--jobs K``, K seeds train at a time, each on its share of the cores.
 ``--only``, ``--candidate`` and ``--seeds`` choose tasks, candidates and seeds.

@@ -48,7 +48,7 @@ def page(name: str, suite: Suite, results: dict[str, Any]) -> str:
         "Each command trains one seed; `--seed` chooses it. Minutes are the median over the trained seeds with the range, on machines that also did other work; memory is the "
         "median. No evaluation ran during these trainings, and most programs came from the compilation cache. A first training takes longer and needs more memory. "
         "`–`: not trained or not recorded. "
-        f"The last column is the command that evaluates the final policy as the suite does; run it right after the training. The command is for the first seed, which is 0 without `--seed`. For seed n, its `--seed` is {EVALUATION_SEEDS} + n.",
+        f"The last column is the command that evaluates the final policy as the suite does; run it right after the training. For seed n of the training, its `--seed` is {EVALUATION_SEEDS} + n.",
         "\n".join(_commands(suite, results)),
         "## Reproduce the results",
         f"    python benchmarks/suite.py {name} --minutes 140 --jobs 2 --out my_{name}.json\n    python benchmarks/suite.py {name} --show --out my_{name}.json",
@@ -124,19 +124,26 @@ def _commands(suite: Suite, results: dict[str, Any]) -> list[str]:
     lines = ["| Task | Command | Steps | Minutes | On | Peak memory, MB | Evaluate |", "|---|---|---|---|---|---|---|"]
     for name, task in suite.tasks.items():
         record = results["tasks"].get(name)
-        rows = list(record["seeds"].values()) if record else []
+        rows, seed = list(record["seeds"].values()) if record else [], first_seed(task, record)
         minutes, memory = _minutes(rows), _median(rows, "peak_memory_mb")
         steps = f"{record['steps']:,}" if record else "–"
-        lines.append(f"| {name} | `{command(task)}` | {steps} | {minutes} | {_machine(rows)} | {memory} | {_evaluation(task)} |")
+        lines.append(
+            f"| {name} | `{command(task, seed)}` | {steps} | {minutes} | {_machine(rows)} | {memory} | {_evaluation(task, seed)} |"
+        )
     return lines
 
 
-def _evaluation(task: Task) -> str:
-    """The command that evaluates the last run, of the first seed, as the suite does."""
+def first_seed(task: Task, record: dict[str, Any] | None) -> int:
+    """The lowest recorded seed of a task, or the lowest one that its suite trains."""
+    return min(map(int, record["seeds"])) if record and record["seeds"] else task.first_seed
+
+
+def _evaluation(task: Task, seed: int) -> str:
+    """The command that evaluates the last run, of ``seed``, as the suite does."""
     policy = "greedy" if task.policy == "greedy" else "stochastic"
     changed = ",".join(f"{name}={value}" for name, value in task.unseen.items())
     env = f" --env-settings {shlex.quote(changed)}" if changed else ""
-    return f"`proximo eval last --{policy} --episodes {task.episodes} --seed {EVALUATION_SEEDS + task.first_seed}{env}`"
+    return f"`proximo eval last --{policy} --episodes {task.episodes} --seed {EVALUATION_SEEDS + seed}{env}`"
 
 
 def _minutes(rows: list[dict[str, Any]]) -> str:
@@ -153,11 +160,11 @@ def _median(rows: list[dict[str, Any]], key: str) -> str:
     return f"{statistics.median(values):.0f}" if values else "–"
 
 
-def command(task: Task) -> str:
-    """The command that trains the first seed of ``task``."""
+def command(task: Task, seed: int) -> str:
+    """The command that trains a seed of ``task``."""
     flags = [f"--{name.replace('_', '-')} {shlex.quote(text_of(value))}" for name, value in task.settings.items()]
-    seed = [f"--seed {task.first_seed}"] if task.first_seed else []
-    return " ".join(["proximo train", task.env, *([] if task.preset else ["--no-preset"]), *flags, *seed])
+    chosen = [f"--seed {seed}"] if seed else []
+    return " ".join(["proximo train", task.env, *([] if task.preset else ["--no-preset"]), *flags, *chosen])
 
 
 def write_pages() -> None:

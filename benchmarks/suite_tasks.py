@@ -36,8 +36,8 @@ class Task:
     """Mean return of uniformly random actions, the zero of scores of candidates (``suite_candidates.py``)."""
     seeds: int = 10
     """Number of seeds."""
-    first_seed: int = 0
-    """The lowest seed: 0 for results, 100 for tuning."""
+    first_seed: int = 20
+    """The lowest seed: 20 for results, 40 after a change of the settings, 100 for tuning. Choices have used the seeds 0 to 19."""
     episodes: int = 100
     """Episodes in the evaluation of the final policy."""
     metric: str = "return_mean"

@@ -24,7 +24,7 @@ from typing import Any
 
 from measurements import circumstances
 from proximo.tracking.progress import duration
-from suite_pages import command
+from suite_pages import command, first_seed
 from suite_tasks import Task, load_suite, read_results
 
 HERE = Path(__file__).parent
@@ -39,9 +39,9 @@ TASKS = {
 """The suite of each task, and the score that the RL Zoo publishes (benchmark.md; versions 1 and 2 of CartPole and LunarLander, 3 of MuJoCo)."""
 
 
-def ours(task: Task, folder: str, environment: dict[str, str]) -> dict[str, Any]:
+def ours(task: Task, seed: int, folder: str, environment: dict[str, str]) -> dict[str, Any]:
     """One training as a user starts it."""
-    words = [sys.executable, "-m", *shlex.split(command(task)), "--json", "--runs-dir", f"{folder}/runs"]
+    words = [sys.executable, "-m", *shlex.split(command(task, seed)), "--json", "--runs-dir", f"{folder}/runs"]
     started = time.perf_counter()
     done = subprocess.run(words, capture_output=True, env=environment, text=True)
     wall = round(time.perf_counter() - started, 1)
@@ -50,12 +50,12 @@ def ours(task: Task, folder: str, environment: dict[str, str]) -> dict[str, Any]
     return {"wall_seconds": wall, **{name: json.loads(done.stdout)[name] for name in ("steps", "compile_seconds", "return_mean")}}
 
 
-def measure(name: str, task: Task, arguments: argparse.Namespace) -> dict[str, Any]:
-    """The times of a task, which is called ``name``."""
+def measure(name: str, task: Task, seed: int, arguments: argparse.Namespace) -> dict[str, Any]:
+    """The times of a task, which is called ``name``, with ``seed``."""
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "PROXIMO_CACHE_DIR": f"{folder}/cache"}
         environment.pop("JAX_COMPILATION_CACHE_DIR", None)  # it would come first
-        row = {"first": ours(task, folder, environment), "next": ours(task, folder, environment)}
+        row = {"first": ours(task, seed, folder, environment), "next": ours(task, seed, folder, environment)}
     peer = [arguments.sb3_python, str(HERE / "peers/sb3_zoo.py"), task.env]
     share = 1.0 if name in arguments.whole else arguments.share
     peers = []
@@ -66,10 +66,9 @@ def measure(name: str, task: Task, arguments: argparse.Namespace) -> dict[str, A
     return {**row, "sb3": best, "sb3_share": share, "ratio": round(best["wall_seconds"] / row["first"]["wall_seconds"], 1)}
 
 
-def seeds_of(name: str) -> list[float]:
-    """The scores of the final policies of a task, in its suite."""
-    record = read_results(HERE / "results" / f"suite_{TASKS[name][0]}.json")["tasks"].get(name, {"seeds": {}})
-    return [seed["score"] for seed in record["seeds"].values()]
+def record_of(name: str) -> dict[str, Any]:
+    """What the suite of a task has recorded of it."""
+    return read_results(HERE / "results" / f"suite_{TASKS[name][0]}.json")["tasks"].get(name, {"seeds": {}})
 
 
 def table(recorded: dict[str, Any]) -> str:
@@ -80,7 +79,7 @@ def table(recorded: dict[str, Any]) -> str:
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name, row in recorded["tasks"].items():
-        score, scores = TASKS[name][1], seeds_of(name)
+        score, scores = TASKS[name][1], [seed["score"] for seed in record_of(name)["seeds"].values()]
         worst = f"{min(scores):.4g}" if scores else "–"
         peer = f"{duration(row['sb3']['wall_seconds'])}{'' if row['sb3_share'] == 1 else ' (extrapolated)'}, {row['sb3']['steps']:,} steps"
         reached = row["first"]["return_mean"] >= score
@@ -116,7 +115,7 @@ def main() -> None:
             parser.error("--sb3-python is missing: the Python of an environment with Stable-Baselines3 (peers/README.md).")
         for name in arguments.only or TASKS:
             task = load_suite(HERE / "suites" / f"{TASKS[name][0]}.yaml").tasks[name]
-            recorded["tasks"][name] = {**circumstances(), **measure(name, task, arguments)}
+            recorded["tasks"][name] = {**circumstances(), **measure(name, task, first_seed(task, record_of(name)), arguments)}
             OUT.write_text(json.dumps(recorded, indent=1) + "\n")
     print(table(recorded))
 

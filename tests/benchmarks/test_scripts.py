@@ -83,11 +83,11 @@ def test_faster_number_of_threads_of_the_peer_counts(monkeypatch, tmp_path):
     starts = iter([{"wall_seconds": 5.0}, {"wall_seconds": 2.0}])
     monkeypatch.setattr(time_to_score, "ours", lambda *_: next(starts))
     given = argparse.Namespace(sb3_python=str(python), whole=["b"], share=0.1, threads=[1, 2])
-    row = time_to_score.measure("a, short", Task("a"), given)
+    row = time_to_score.measure("a, short", Task("a"), 20, given)
     assert row["sb3"] == {"wall_seconds": 50, "share": 0.1}
     assert row["ratio"] == 10.0
 
 
 def test_failed_training_ends_with_its_error(tmp_path):
     with pytest.raises(SystemExit, match=r"train CartPole-v7 .* failed:\n(.|\n)*CartPole-v7"):
-        time_to_score.ours(Task("CartPole-v7"), str(tmp_path), dict(os.environ))
+        time_to_score.ours(Task("CartPole-v7"), 0, str(tmp_path), dict(os.environ))

@@ -68,15 +68,15 @@ def test_seeds_that_are_missing_or_given_are_trained_lowest_first(fake_seeds, tm
         monkeypatch.setattr(sys, "argv", ["", str(file), *flags])
         return suite.main()
 
-    assert pending() == [("a", 0), ("b", 100), ("broken", 0), ("a", 1)]
-    assert run("1", "100") == 0
-    assert pending() == [("a", 0), ("broken", 0)]
-    for seeds, sentence in (("1", "7"), r"There is no seed 7: expected some of 0, 1, 100\."), (("1", "--show"), "2"):
+    assert pending() == [("a", 20), ("b", 100), ("broken", 20), ("a", 21)]
+    assert run("21", "100") == 0
+    assert pending() == [("a", 20), ("broken", 20)]
+    for seeds, sentence in (("21", "7"), r"There is no seed 7: expected some of 20, 21, 100\."), (("21", "--show"), "2"):
         with pytest.raises(SystemExit, match=sentence):
             run(*seeds)
     assert suite.train(given, pending()) == 1
     assert "this task fails" in capsys.readouterr().out
-    assert pending() == [("broken", 0)]
+    assert pending() == [("broken", 20)]
 
 
 def test_end_of_the_time_stops_running_seeds_and_starts_no_others(fake_seeds, tmp_path, capsys):

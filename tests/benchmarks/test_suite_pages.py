@@ -34,7 +34,7 @@ def test_evaluation_of_a_page_is_that_of_the_suite():
         ),
     }
     for flags, task in cases.items():
-        assert suite_pages._evaluation(task) == f"`proximo eval last {flags}`"
+        assert suite_pages._evaluation(task, 0) == f"`proximo eval last {flags}`"
         make_parser().parse_args(["last", *flags.split()])
 
 
@@ -49,7 +49,7 @@ def test_page_lists_command_time_and_memory_of_a_seed_and_explains_marks():
     rows = {str(seed): {"score": 1.0, "last_100": None, "wall_seconds": 60.0 * seed, **used} for seed in (1, 3)}
     text = page(task, rows)
     assert "2 of 3 seeds are trained." in text
-    command = "proximo train toys:Env --total-steps 10 --learning-rate 'linear(1, 0)'"
+    command = "proximo train toys:Env --total-steps 10 --learning-rate 'linear(1, 0)' --seed 1"
     assert f"| toys:Env | `{command}` | 10 | 2.0 (1.0 … 3.0) | 1 core | 300 |" in text
     assert "Collapsed |\n" in text
     assert "**mark**" not in text
@@ -63,4 +63,5 @@ def test_page_lists_command_time_and_memory_of_a_seed_and_explains_marks():
 def test_command_has_the_settings_as_a_user_writes_them():
     task = suite_pages.Task("toys:Env", {"hidden_sizes": [64, 64], "normalize_reward": False, "gamma": 1.0}, preset=False)
     expected = "proximo train toys:Env --no-preset --hidden-sizes 64,64 --normalize-reward false --gamma 1"
-    assert suite_pages.command(task) == expected
+    assert suite_pages.command(task, 0) == expected
+    assert suite_pages.command(task, 20) == f"{expected} --seed 20"
