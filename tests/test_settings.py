@@ -2,6 +2,7 @@
 
 import inspect
 
+import gymnasium as gym
 import pytest
 
 import proximo
@@ -39,6 +40,22 @@ def test_spaces_memory_and_encoder_determine_the_kind(env, settings, kind):
     assert override(config, pairs) == config
     plain = proximo.PPO(Countdown, preset=False, num_steps=16).config
     assert (plain.started_from, plain.ppo.num_epochs) == ("", Config().ppo.num_epochs)
+
+
+@pytest.mark.parametrize(
+    ("settings", "steps"),
+    [({}, 32), ({"num_envs": 8}, 256), ({"num_envs": 1}, 2048), ({"num_envs": 24}, 85), ({"num_envs": 512}, 32), ({"num_envs": 8, "num_steps": 16}, 16)],
+)  # fmt: skip
+def test_rollout_keeps_its_size_if_only_the_number_of_environments_is_given(settings, steps):
+    assert make_config("toys:ContinuousRandomEnds", settings).ppo.num_steps == steps
+
+
+def test_vector_environments_begin_episodes_themselves():
+    one = make_config("toys:ContinuousRandomEnds").env
+    several = proximo.PPO(gym.vector.SyncVectorEnv([lambda: gym.make("Pendulum-v1")] * 4)).config
+    assert (one.num_envs, one.stagger_steps) == (64, 1000)
+    assert (several.env.num_envs, several.ppo.num_steps, several.env.stagger_steps) == (4, 512, 0)
+    assert several.started_from == "the defaults for continuous control"
 
 
 @pytest.mark.parametrize(

@@ -95,9 +95,19 @@ def make_config(
 
 def with_defaults(layers: Sequence[Layer], env: Environment) -> Config:
     """The validated settings in ``layers`` over the defaults for the kind of ``env``."""
-    kind = _kind_of(env, resolve(layers))
-    config = resolve([tree_layer(presets.load_kind(kind), f"the defaults for {presets.KINDS[kind]}"), *layers])
-    if not merged(layers).keys() & {"num_minibatches", "minibatch_size"}:
+    from proximo.envs import GymnasiumEnvironment
+
+    config, given = resolve(layers), merged(layers).keys()
+    kind = _kind_of(env, config)
+    defaults = tree_layer(presets.load_kind(kind), f"the defaults for {presets.KINDS[kind]}")
+    if "num_envs" in given and kind != "memory":  # the rollout keeps its size, and does not get shorter
+        size = defaults.settings["num_envs"] * defaults.settings["num_steps"]
+        steps = max(defaults.settings["num_steps"], size // config.env.num_envs)
+        defaults = defaults._replace(settings={**defaults.settings, "num_steps": steps})
+    if isinstance(env, GymnasiumEnvironment) and env.make is None:  # a vector environment, which begins episodes itself
+        defaults = defaults._replace(settings={name: x for name, x in defaults.settings.items() if name != "stagger_steps"})
+    config = resolve([defaults, *layers])
+    if not given & {"num_minibatches", "minibatch_size"}:
         config = override(config, {"num_minibatches": _fitting_minibatches(config, kind)})
     return validate(config)
 
