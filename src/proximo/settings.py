@@ -95,7 +95,7 @@ def make_config(
 
 def with_defaults(layers: Sequence[Layer], env: Environment) -> Config:
     """The validated settings in ``layers`` over the defaults for the kind of ``env``."""
-    from proximo.envs import GymnasiumEnvironment
+    from proximo.collect.environment import begins_episodes
 
     config, given = resolve(layers), merged(layers).keys()
     kind = _kind_of(env, config)
@@ -104,7 +104,7 @@ def with_defaults(layers: Sequence[Layer], env: Environment) -> Config:
         size = defaults.settings["num_envs"] * defaults.settings["num_steps"]
         steps = max(defaults.settings["num_steps"], size // config.env.num_envs)
         defaults = defaults._replace(settings={**defaults.settings, "num_steps": steps})
-    if isinstance(env, GymnasiumEnvironment) and env.make is None:  # a vector environment, which begins episodes itself
+    if not begins_episodes(env):
         defaults = defaults._replace(settings={name: x for name, x in defaults.settings.items() if name != "stagger_steps"})
     config = resolve([defaults, *layers])
     if not given & {"num_minibatches", "minibatch_size"}:

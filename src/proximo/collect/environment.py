@@ -137,6 +137,11 @@ def preprocessing_of(config: Config) -> Preprocessing:
     return Preprocessing(**{**settings, "wrappers": tuple(map(wrapper_call, config.env.wrappers))})
 
 
+def begins_episodes(env: Environment) -> bool:
+    """Whether proximo begins the episodes of ``env``, and not its own vector environment, so that ``stagger_steps`` is possible."""
+    return not isinstance(env, GymnasiumEnvironment) or env.make is not None
+
+
 def vector_options(config: Config, warn: Callable[[str], None] = lambda message: None) -> VectorOptions:
     """How Gymnasium environments are stepped. ``warn`` receives messages about slow starts and lost workers."""
     env = config.env
