@@ -9,6 +9,7 @@ the others: how often a preset was changed after its reported seeds were known i
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -73,7 +74,7 @@ def earlier(path: Path) -> list[dict[str, Any]]:
 
 def main() -> None:
     """Write the file."""
-    paths = sorted(path for path in RESULTS.glob("suite_*.json") if "tuning" not in path.name)
+    paths = sorted(path for path in RESULTS.glob("suite_*.json") if not re.search("tuning|panel", path.name))
     groups = [group for path in paths for group in earlier(path)]
     OUT.write_text(json.dumps({"command": "python benchmarks/earlier_seeds.py", "trainings": groups}, indent=1) + "\n")
 

@@ -108,16 +108,14 @@ def load_suite(path: Path) -> Suite:
     if candidates and (without := [name for name, task in tasks.items() if task.get("kind") not in KINDS]):
         sys.exit(f"{path}: {', '.join(without)}: expected kind: {', '.join(KINDS)}, because the suite has candidates.")
     for candidate, changes in candidates.items():
-        if unknown := set(changes or ()) - {"preset", "all", *KINDS}:
-            sys.exit(
-                f"{path}: the candidate {candidate} has {', '.join(sorted(unknown))}: expected preset, all, {', '.join(KINDS)}."
-            )
+        if unknown := set(changes or ()) - {"preset", *KINDS}:
+            sys.exit(f"{path}: the candidate {candidate} has {', '.join(sorted(unknown))}: expected preset, {', '.join(KINDS)}.")
     if candidates:
         tasks = {
             f"{name}, {candidate}": with_candidate(task, changes or {})
             for candidate, changes in candidates.items()
             for name, task in tasks.items()
-            if changes is None or changes.keys() & {"preset", "all", task["kind"]}
+            if changes is None or changes.keys() & {"preset", task["kind"]}
         }
     known = {entry.name for entry in fields(Task)}
     for name, task in tasks.items():
@@ -138,11 +136,11 @@ def load_suite(path: Path) -> Suite:
 
 
 def with_candidate(task: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """The entries of a task for a candidate: its ``changes`` for ``all`` kinds and for the kind of the task. The settings of the task
-    override both. With ``preset: true``, the task starts from its preset and has no changes."""
+    """The entries of a task for a candidate: its ``changes`` for the kind of the task. The settings of the task
+    override them. With ``preset: true``, the task starts from its preset and has no changes."""
     if changes.get("preset"):
         return {**task, "kind": ""}
-    return {**task, "settings": {**changes.get("all", {}), **changes.get(task["kind"], {}), **task.get("settings", {})}}
+    return {**task, "settings": {**changes.get(task["kind"], {}), **task.get("settings", {})}}
 
 
 def read_results(path: Path) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Settings of environments without a preset: defaults by the kind of environment."""
 
+import dataclasses
 import inspect
 
 import gymnasium as gym
@@ -11,10 +12,11 @@ from commands import train_words
 from proximo.cli import main
 from proximo.collect import devices
 from proximo.config import Config, override, presets, to_mapping
+from proximo.config.loading import Layer
 from proximo.config.validation import validate
 from proximo.errors import ConfigError, EnvError
 from proximo.serialization import dump_yaml
-from proximo.settings import make_config
+from proximo.settings import make_config, with_defaults
 from proximo.spaces import Box
 from proximo.training.run_summary import describe_settings
 
@@ -56,6 +58,8 @@ def test_vector_environments_begin_episodes_themselves():
     assert (one.num_envs, one.stagger_steps) == (64, 1000)
     assert (several.env.num_envs, several.ppo.num_steps, several.env.stagger_steps) == (4, 512, 0)
     assert several.started_from == "the defaults for continuous control"
+    both = dataclasses.replace(proximo.envs.make_env("Pendulum-v1"), make_vector=gym.make_vec)
+    assert with_defaults([Layer({"id": "Pendulum-v1"})], both).env.stagger_steps == 0, "its own vector environment is faster"
 
 
 @pytest.mark.parametrize(

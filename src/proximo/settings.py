@@ -95,18 +95,18 @@ def make_config(
 
 def with_defaults(layers: Sequence[Layer], env: Environment) -> Config:
     """The validated settings in ``layers`` over the defaults for the kind of ``env``."""
-    from proximo.collect.environment import begins_episodes
+    from proximo.collect.environment import has_vector_env
 
     config, given = resolve(layers), merged(layers).keys()
     kind = _kind_of(env, config)
     defaults = tree_layer(presets.load_kind(kind), f"the defaults for {presets.KINDS[kind]}")
+    settings = dict(defaults.settings)
     if "num_envs" in given and kind != "memory":  # the rollout keeps its size, and does not get shorter
-        size = defaults.settings["num_envs"] * defaults.settings["num_steps"]
-        steps = max(defaults.settings["num_steps"], size // config.env.num_envs)
-        defaults = defaults._replace(settings={**defaults.settings, "num_steps": steps})
-    if not begins_episodes(env):
-        defaults = defaults._replace(settings={name: x for name, x in defaults.settings.items() if name != "stagger_steps"})
-    config = resolve([defaults, *layers])
+        size = settings["num_envs"] * settings["num_steps"]
+        settings["num_steps"] = max(settings["num_steps"], size // config.env.num_envs)
+    if has_vector_env(env):
+        settings.pop("stagger_steps", None)
+    config = resolve([Layer(settings, defaults.origin), *layers])
     if not given & {"num_minibatches", "minibatch_size"}:
         config = override(config, {"num_minibatches": _fitting_minibatches(config, kind)})
     return validate(config)

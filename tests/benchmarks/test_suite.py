@@ -189,7 +189,7 @@ def test_table_compares_the_seeds_with_marks_and_published_scores():
 CANDIDATES = {
     "reference": None,
     "preset": {"preset": True},
-    "other": {"all": {"gamma": 0.5, "vf_coef": 0.3}, "discrete": {"num_envs": 4}, "memory": {"num_envs": 2}},
+    "other": {"discrete": {"vf_coef": 0.3, "gamma": 0.5, "num_envs": 4}, "memory": {"vf_coef": 0.3, "gamma": 0.5, "num_envs": 2}},
     "one kind": {"discrete": {"num_envs": 3}},
 }
 
@@ -225,7 +225,7 @@ def test_candidates_change_the_defaults_of_kinds(tmp_path):
     assert list(plain.only(["a"]).tasks) == ["a"]
     with pytest.raises(SystemExit, match=r"toy\.yaml: a: expected kind: images, memory, continuous, discrete, because"):
         load_suite(written(tmp_path, {"a": {}}, candidates=CANDIDATES))
-    with pytest.raises(SystemExit, match="the candidate typo has discreet: expected preset, all, images"):
+    with pytest.raises(SystemExit, match="the candidate typo has discreet: expected preset, images"):
         load_suite(written(tmp_path, tasks, candidates={"typo": {"discreet": {}}}))
 
 

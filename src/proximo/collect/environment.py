@@ -137,9 +137,9 @@ def preprocessing_of(config: Config) -> Preprocessing:
     return Preprocessing(**{**settings, "wrappers": tuple(map(wrapper_call, config.env.wrappers))})
 
 
-def begins_episodes(env: Environment) -> bool:
-    """Whether proximo begins the episodes of ``env``, and not its own vector environment, so that ``stagger_steps`` is possible."""
-    return not isinstance(env, GymnasiumEnvironment) or env.make is not None
+def has_vector_env(env: Environment) -> bool:
+    """Whether ``env`` has its own vector environment, which begins episodes itself. ``stagger_steps`` would exclude it."""
+    return isinstance(env, GymnasiumEnvironment) and env.make_vector is not None
 
 
 def vector_options(config: Config, warn: Callable[[str], None] = lambda message: None) -> VectorOptions:

@@ -59,7 +59,7 @@ class StaticSettings:
 
     Attributes:
         ppo: the settings that are not traced. Custom code replaces its name, and ``sequence_length`` is a number of steps
-            (1 without a memory). Traced settings are None unless they are off: ``Hyperparameters`` has their values.
+            (1 without a memory). Traced settings that are on are None: ``Hyperparameters`` has their values.
         diagnose_every: updates between two diagnoses of the memory; 0: never.
     """
 
