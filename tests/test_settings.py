@@ -52,6 +52,14 @@ def test_rollout_keeps_its_size_if_only_the_number_of_environments_is_given(sett
     assert make_config("toys:ContinuousRandomEnds", settings).ppo.num_steps == steps
 
 
+@pytest.mark.parametrize(
+    ("settings", "clip_eps"),
+    [({}, "0.3"), ({"objective": "spo"}, "0.3"), ({"objective": "clip"}, "0.2"), ({"objective": "kl_penalty", "clip_eps": 0.4}, "0.4")],
+)  # fmt: skip
+def test_clip_eps_of_a_kind_is_for_its_objective(settings, clip_eps):
+    assert str(make_config("toys:ContinuousRandomEnds", settings).ppo.clip_eps) == clip_eps
+
+
 def test_vector_environments_begin_episodes_themselves():
     one = make_config("toys:ContinuousRandomEnds").env
     several = proximo.PPO(gym.vector.SyncVectorEnv([lambda: gym.make("Pendulum-v1")] * 4)).config

@@ -106,6 +106,8 @@ def with_defaults(layers: Sequence[Layer], env: Environment) -> Config:
         settings["num_steps"] = max(settings["num_steps"], size // config.env.num_envs)
     if has_vector_env(env):
         settings.pop("stagger_steps", None)
+    if "objective" in given and config.ppo.objective != settings.get("objective"):
+        settings.pop("clip_eps", None)  # it was tuned for the objective of the kind
     config = resolve([Layer(settings, defaults.origin), *layers])
     if not given & {"num_minibatches", "minibatch_size"}:
         config = override(config, {"num_minibatches": _fitting_minibatches(config, kind)})
