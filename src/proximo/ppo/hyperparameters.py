@@ -59,7 +59,7 @@ class StaticSettings:
 
     Attributes:
         ppo: the settings that are not traced. Custom code replaces its name, and ``sequence_length`` is a number of steps
-            (1 without a memory). Traced settings that are on are None: ``Hyperparameters`` has their values.
+            (1 without a memory). A traced setting that is on is None here; its value is in ``Hyperparameters``.
         diagnose_every: updates between two diagnoses of the memory; 0: never.
     """
 
