@@ -98,7 +98,7 @@ def test_output_of_an_environment_is_no_part_of_the_answer(flag, capfd, monkeypa
 def test_saved_settings_and_presets_need_no_environment(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(proximo.envs, "make_env", None)
-        assert make_config("Ant-v5").started_from == "the preset of Ant-v5"
+        assert make_config("HalfCheetah-v5").started_from == "the preset of HalfCheetah-v5"
     saved = validate(override(Config(), {"id": "not_installed:Env"}))
     file = tmp_path / "config.yaml"
     file.write_text(dump_yaml(to_mapping(saved)))

@@ -57,7 +57,7 @@ def test_image_for_an_mlp_and_large_network_are_warnings(space, settings, messag
 @pytest.mark.parametrize(
     ("env_id", "settings", "check", "sentence"),
     [
-        ("Walker2d-v4", {}, "version", "Walker2d-v4 is an earlier version: use 'Walker2d-v5', which has a preset."),
+        ("Walker2d-v4", {}, "version", "Walker2d-v4 is an earlier version: use 'Walker2d-v5'."),
         ("ALE/Pong-v5", {}, "sticky_actions", "--env-settings repeat_action_probability=0"),
         ("ale_py:ALE/Pong-v5", {}, "sticky_actions", "--env-settings repeat_action_probability=0"),
         ("ALE/Pong-v5", {"env_settings": "repeat_action_probability=0.25"}, None, ""),

@@ -67,7 +67,7 @@ UNKNOWN = [
     ("test_environment_errors:Failing", r"^Making test_environment_errors:Failing raised RuntimeError: no screen \(test_environment_errors.py, line \d+\)"),
 ]  # fmt: skip
 ANSWERED = [
-    ("HalfCheetah-v2", r"use 'HalfCheetah-v5', which has a preset. Gymnasium's page of the task shows how the versions differ."),
+    ("HalfCheetah-v2", r"use 'HalfCheetah-v5'. Gymnasium's page of the task shows how the versions differ."),
     ("Pusher-v4", r"use 'Pusher-v5'"),
     ("MiniGrid-MemoryS9-v0", r"use 'minigrid:MemoryS9', the same task"),
     ("MiniGrid-MultiRoom-N4-S5-v1", r"use 'minigrid:MultiRoom-N4-S5-v1', the same task"),
@@ -147,7 +147,7 @@ def test_answers_name_environments_that_exist_and_an_earlier_version_that_can_be
     for library, env_id in (("minigrid", "minigrid:MemoryS9"), ("envpool", "envpool:CoinrunEasy-v0")):
         assert env_id in ids or not [i for i in ids if i.startswith(f"{library}:")]
     assert unknown_ids.elsewhere("Hopper-v4") is None
-    assert unknown_ids.newer_version("Hopper-v4").startswith("use 'Hopper-v5', which has a preset.")
+    assert unknown_ids.newer_version("Hopper-v4").startswith("use 'Hopper-v5'.")
     assert unknown_ids.newer_version("Hopper-v5") is None
 
 

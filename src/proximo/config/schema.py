@@ -386,7 +386,7 @@ class Config:
 
     @property
     def started_from(self) -> str:
-        """What the settings are based on, such as ``the preset of Ant-v5, then my.yaml``. It may be empty."""
+        """What the settings are based on, such as ``the preset of CartPole-v1, then my.yaml``. It may be empty."""
         return ", then ".join(origin for origin in dict.fromkeys(self.origins.values()) if origin != GIVEN)
 
     @property

@@ -23,7 +23,7 @@ _ELSEWHERE = (
     # Gymnasium still makes version 4, except for Pusher, whose model MuJoCo 3 changes.
     (
         rf"({'|'.join(MUJOCO)})-v[0-3]|(?P<pusher>Pusher)-v4",
-        r"use '\g<1>\g<pusher>-v5', which has a preset. Gymnasium's page of the task shows how the versions differ.",
+        r"use '\g<1>\g<pusher>-v5'. Gymnasium's page of the task shows how the versions differ.",
     ),
     (r"CartPole-?Masked(-v\d)?", "CartPole with hidden velocities is 'CartPoleNoVel-v1' here."),
     (r"PocMemoryEnv", "it is 'proximo:PocMemory' here."),
