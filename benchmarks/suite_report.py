@@ -136,7 +136,7 @@ def draw(axis: Any, name: str, task: Task, record: dict[str, Any]) -> None:
         returns = np.array([np.interp(steps, *curve.T) for curve in curves])
         axis.plot(steps, returns.mean(axis=0), color=OWN, linewidth=1.3)
         if len(curves) > 1:
-            low, high = np.transpose([bootstrap_interval(column, 500) for column in returns.T])
+            low, high = np.transpose([bootstrap_interval(column) for column in returns.T])
             axis.fill_between(steps, low, high, color=OWN, alpha=0.2, linewidth=0)
     scores, of_scores = scores_of(record), axis if task.metric == "return_mean" else axis.twinx()
     of_scores.plot(np.full(len(scores), record["steps"]), scores, "o", markersize=3.5, color=OWN, alpha=0.7, clip_on=False)

@@ -186,6 +186,13 @@ def test_table_compares_the_seeds_with_marks_and_published_scores():
     ]
 
 
+def test_curves_of_several_seeds_are_drawn(tmp_path):
+    path = tmp_path / "curves.png"
+    seeds = {str(seed): {"score": 1.0 + seed, "curve": [[10, 0.0], [20 + seed, 1.0 + seed]]} for seed in range(3)}
+    suite.plot(Suite("Toys", "", {}, {"a": Task(env="a", mark=1)}), {"tasks": {"a": {"steps": 20, "seeds": seeds}}}, path)
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
 CANDIDATES = {
     "reference": None,
     "preset": {"preset": True},
