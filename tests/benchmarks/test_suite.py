@@ -15,6 +15,7 @@ import proximo
 import suite
 import suite_seed
 from proximo.config.presets import load_kind
+from proximo.errors import EnvError
 from suite_seed import config_of, described
 from suite_tasks import Suite, Task, differences, load_suite, read_results
 
@@ -271,7 +272,12 @@ def test_recorded_results_are_of_todays_settings(path):
     tasks, recorded = load_suite(path).tasks, read_results(BENCHMARKS / f"results/suite_{path.stem}.json")["tasks"]
     assert set(recorded) <= set(tasks), "results of a task that the suite does not have"
     for name, task in tasks.items():
-        config = config_of(task, name, task.first_seed, Path("runs"))
+        try:
+            config = config_of(task, name, task.first_seed, Path("runs"))
+        except EnvError as error:  # without a preset, the environment is made
+            if "needs a library that is not installed" in str(error):
+                continue
+            raise
         assert config.total_updates > 1, name
         assert name not in recorded or not differences(recorded[name], described(task, config)), name
 
