@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import suite_seed
 import suite_tasks
 from proximo.config import Config, to_mapping
 
@@ -53,6 +54,11 @@ def records(path: Path) -> Iterator[dict[str, Any]]:
 def earlier(path: Path) -> list[dict[str, Any]]:
     """The trainings in the history of ``path`` that are not in it now, grouped by task and settings."""
     now = json.loads(path.read_text())["tasks"]
+    suite = RESULTS.parent / "suites" / f"{path.stem.removeprefix('suite_')}.yaml"
+    for name, task in suite_tasks.load_suite(suite).tasks.items():
+        if name not in now:  # not trained yet with the settings of today
+            config = suite_seed.config_of(task, name, task.first_seed, Path("runs"))
+            now[name] = {**suite_seed.described(task, config), "seeds": {}}
     groups: list[dict[str, Any]] = []
     for record in records(path):
         task = now.get(record["task"], {"settings": {}, "seeds": {}})
