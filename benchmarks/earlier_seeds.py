@@ -51,14 +51,20 @@ def records(path: Path) -> Iterator[dict[str, Any]]:
                 yield {**common, "commit": commit, "seed": seed, "score": record["score"], "date": record["date"]}
 
 
-def earlier(path: Path) -> list[dict[str, Any]]:
-    """The trainings in the history of ``path`` that are not in it now, grouped by task and settings."""
+def present(path: Path) -> dict[str, Any]:
+    """The tasks in ``path``, and without seeds those of its suite that are not trained yet with the settings of today."""
     now = json.loads(path.read_text())["tasks"]
-    suite = RESULTS.parent / "suites" / f"{path.stem.removeprefix('suite_')}.yaml"
-    for name, task in suite_tasks.load_suite(suite).tasks.items():
-        if name not in now:  # not trained yet with the settings of today
+    suite = suite_tasks.load_suite(path.parents[1] / "suites" / f"{path.stem.removeprefix('suite_')}.yaml")
+    for name, task in suite.tasks.items():
+        if name not in now:
             config = suite_seed.config_of(task, name, task.first_seed, Path("runs"))
             now[name] = {**suite_seed.described(task, config), "seeds": {}}
+    return now
+
+
+def earlier(path: Path) -> list[dict[str, Any]]:
+    """The trainings in the history of ``path`` that are not in it now, grouped by task and settings."""
+    now = present(path)
     groups: list[dict[str, Any]] = []
     for record in records(path):
         task = now.get(record["task"], {"settings": {}, "seeds": {}})

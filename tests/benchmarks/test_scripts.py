@@ -52,8 +52,12 @@ def test_earlier_trainings_are_grouped_by_settings_and_a_retraining_is_a_group_o
         ("d", content(0.8, (0, 6.0, "day 4"))),
         ("e", content(0.8, (0, 7.0, "day 5"))),
     ]
-    path = tmp_path / "suite_s.json"
+    path = tmp_path / "results" / "suite_s.json"
+    path.parent.mkdir()
     path.write_text(json.dumps(history[-1][1]))
+    suite = tmp_path / "suites" / "s.yaml"
+    suite.parent.mkdir()
+    suite.write_text("{title: S, tasks: {T-v1: {}, CartPole-v1: {preset: false, settings: {gamma: 0.7}}}}")
     monkeypatch.setattr(earlier_seeds, "versions", lambda _: iter(history))
     groups = earlier_seeds.earlier(path)
     assert [(g["settings"], {s: r["score"] for s, r in g["seeds"].items()}) for g in groups] == [
@@ -61,6 +65,10 @@ def test_earlier_trainings_are_grouped_by_settings_and_a_retraining_is_a_group_o
         ({"gamma": 0.9}, {"0": 5.0}),
         ({}, {"0": 6.0}),
     ]
+    present = earlier_seeds.present(path)["CartPole-v1"]
+    assert (present["settings"]["ppo"]["gamma"], present["seeds"]) == (0.7, {}), (
+        "compared with today's settings, though not trained"
+    )
 
 
 def test_table_states_what_was_extrapolated_and_what_was_not_reached(monkeypatch):
