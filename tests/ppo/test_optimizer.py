@@ -86,6 +86,21 @@ def test_adam_settings_are_used():
     np.testing.assert_allclose(updates, -0.25, rtol=1e-5)
 
 
+def test_amsgrad_does_not_take_larger_steps_when_gradients_become_small():
+    """After one gradient of 1, gradients of 1e-3. Adam's denominator forgets the first one."""
+
+    def last_step(**settings):
+        state = learner(learning_rate="1", max_grad_norm=1e9, optimizer_settings={"b1": 0.0, "b2": 0.5, **settings})
+        transformation, parameters = gradient_transformation(state), ravel_pytree(split_policy(state.policy)[0])[0]
+        updates, carried = None, state.optimizer
+        for size in (1.0, *[1e-3] * 40):
+            updates, carried = transformation.update(jnp.full_like(parameters, size), carried, parameters)
+        return np.asarray(updates)
+
+    np.testing.assert_allclose(last_step(), -1e-3 / (1e-3 + 1e-5), rtol=1e-2)
+    np.testing.assert_allclose(last_step(amsgrad=True), -1e-3, rtol=1e-2)
+
+
 def test_policy_and_value_may_have_different_optimizers():
     updates, is_critic, _ = change(learning_rate="1e-2", critic_learning_rate="1e-3", critic_optimizer=signs)
     np.testing.assert_allclose(updates[is_critic], -1e-3, rtol=1e-5)

@@ -87,6 +87,7 @@ class OptimizerSettings(Entries):
     b1: float = _setting(0.9, "decay β₁ of the mean of the gradient", low=0, high=0.999999)
     b2: float = _setting(0.999, "decay β₂ of the mean of the squared gradient", low=0, high=0.999999)
     eps: float = _setting(1e-5, "ε that is added to the denominator", above=0)
+    amsgrad: bool = _setting(False, "divide by the largest mean of the squared gradient so far, not by the present one")
     weight_decay: float = _setting(0.0,
         "decoupled decay of weight matrices and convolution kernels", low=0, traced=True, of=("adamw",))
 

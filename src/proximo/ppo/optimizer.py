@@ -98,7 +98,8 @@ def adam(state: LearnerState, rate: Array, decayed: Mask | None) -> optax.Gradie
     """Adam, then weight decay where ``decayed(parameters)``, then the learning rate.
 
     Weight decay is decoupled: it does not enter Adam's moments (Loshchilov & Hutter 2019, arXiv:1711.05101,
-    algorithm 2). Source: Kingma & Ba 2015, arXiv:1412.6980, algorithm 1.
+    algorithm 2). Source: Kingma & Ba 2015, arXiv:1412.6980, algorithm 1; with ``amsgrad`` Reddi et al. 2018,
+    arXiv:1904.09237, algorithm 2, with the bias correction of Adam.
     """
 
     def decay(update: Any, parameter: Any, is_decayed: Any) -> Any:
@@ -106,7 +107,8 @@ def adam(state: LearnerState, rate: Array, decayed: Mask | None) -> optax.Gradie
         return update + jnp.where(is_decayed, state.hyperparameters.weight_decay * parameter, 0.0)
 
     settings = state.static.ppo.optimizer_settings
-    direction = optax.scale_by_adam(settings.b1, settings.b2, settings.eps)
+    scale = optax.scale_by_amsgrad if settings.amsgrad else optax.scale_by_adam
+    direction = scale(settings.b1, settings.b2, settings.eps)
     if decayed is None:
         return optax.chain(direction, optax.identity(), optax.scale(-rate))
     decaying = optax.stateless(lambda updates, parameters: jax.tree.map(decay, updates, parameters, decayed(parameters)))
