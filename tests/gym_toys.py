@@ -334,3 +334,45 @@ class DrawnVector(CustomVector):
 
     def __init__(self, num_envs: int, mode: str = "NextStep"):
         super().__init__(num_envs, mode, lambda: DrawnWalk("rgb_array"))
+
+
+class Team:
+    """Agents with PettingZoo's interface, each in an environment of its own, which share nothing. With ``late``, the last one
+    joins after two steps."""
+
+    def __init__(self, make=Walk, names=("a", "b", "c"), late=False, render_mode=None):
+        self.envs = {name: make() for name in names}
+        self.possible_agents, self.late, self.render_mode = list(names), late, render_mode
+        self.metadata = {"name": "team", "render_modes": ["rgb_array"], "render_fps": 5}
+
+    def observation_space(self, agent):
+        return self.envs[agent].observation_space
+
+    def action_space(self, agent):
+        return self.envs[agent].action_space
+
+    def reset(self, seed=None, options=None):
+        self.now, self.agents = 0, self.possible_agents[: -1 if self.late else None]
+        seeds = {name: None if seed is None else seed + i for i, name in enumerate(self.envs)}
+        self.seen, infos = ({name: pair[i] for name, pair in self._begun(seeds).items()} for i in range(2))
+        return {name: self.seen[name] for name in self.agents}, {name: infos[name] for name in self.agents}
+
+    def _begun(self, seeds):
+        return {name: env.reset(seed=seeds[name]) for name, env in self.envs.items()}
+
+    def step(self, actions):
+        assert set(actions) == set(self.agents), "an action for each agent that is there"
+        self.now += 1
+        results = {name: self.envs[name].step(action) for name, action in actions.items()}
+        self.agents = [name for name, result in results.items() if not (result[2] or result[3])]
+        observations, *others = ({name: result[i] for name, result in results.items()} for i in range(5))
+        if self.late and self.now == 2:
+            self.agents.append(self.possible_agents[-1])
+            observations[self.agents[-1]] = self.seen[self.agents[-1]]
+        return observations, *others
+
+    def render(self):
+        return np.full((20, 30, 3), min(255, 10 * self.now), np.uint8)
+
+    def close(self):
+        pass

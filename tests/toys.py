@@ -120,6 +120,21 @@ class Counting:
         return jnp.stack([jnp.asarray(time), length]).astype(jnp.float32)
 
 
+class Team:
+    """Several agents, each in an environment of its own, which share nothing."""
+
+    def __init__(self, env=None, num_agents=3):
+        self.env, self.num_agents = env or Counting(), num_agents
+        self.observation_space, self.action_space = self.env.observation_space, self.env.action_space
+        self.default_params = self.env.default_params
+
+    def reset(self, key, params):
+        return jax.vmap(self.env.reset, (0, None))(jax.random.split(key, self.num_agents), params)
+
+    def step(self, key, state, action, params):
+        return jax.vmap(self.env.step, (0, 0, 0, None))(jax.random.split(key, self.num_agents), state, action, params)
+
+
 class Broken:
     """Never ends. Returns NaN as observation or as reward at the time in the parameters (-1: never)."""
 

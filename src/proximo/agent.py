@@ -37,7 +37,7 @@ from proximo.config.typed_settings import AgentSettings
 from proximo.config.validation import validate
 from proximo.distributions import Distribution
 from proximo.envs.custom import from_object, is_vectorized, makes_environments
-from proximo.envs.protocol import Environment
+from proximo.envs.protocol import Environment, num_agents
 from proximo.errors import ConfigError, is_number
 from proximo.evaluation.episodes import PREDICTION_STREAM, Episodes, evaluation_key
 from proximo.evaluation.evaluate import check_number, evaluate
@@ -544,9 +544,9 @@ def make_environment(env: Any, settings: Mapping[str, Any], preset: bool) -> tup
                 f"num_envs = {settings['num_envs']}, but the vector environment has {env.num_envs}: leave out num_envs."
             )
     layers = [Layer({**settings, "id": "<>"})]
-    plain = resolve(layers) if preset else validate(resolve(layers))
+    plain = resolve(layers)
     env_id, made = from_object(env, plain.env.env_settings, preprocessing_of(plain))
-    config = with_defaults(layers, made) if preset else plain
+    config = with_defaults(layers, made) if preset else validate(plain, num_agents(made))
     check_settings(config, made)
     return made, override(config, {"id": env_id})
 

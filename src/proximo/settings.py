@@ -77,12 +77,17 @@ def make_config(
     given = merged(layers)
     env_id = given.get("id")
     if not preset or not isinstance(env_id, str) or not env_id:
-        return validate(resolve(layers))
+        config = resolve(layers)
+        return validate(config, _num_agents(_environment(config)) if env_id and config.ppo.minibatch_size else 1)
     if tuned := presets.load(env_id):
         layers = [tree_layer(presets.for_memory(tuned, given.get("memory")), OF_PRESET.format(env_id)), *layers]
     config = resolve(layers)
     if tuned or presets.names_of_kinds() <= given.keys():
         return validate(config)
+    return with_defaults(layers, _environment(config))
+
+
+def _environment(config: Config) -> Environment:
     # Imported here, because the settings of an environment with a preset need no JAX.
     from proximo.collect.environment import preprocessing_of
     from proximo.envs import make_env
@@ -90,7 +95,13 @@ def make_config(
 
     prepare_jax(config.shares_program)
     from_file = config.given.get("id") != config.env.id
-    return with_defaults(layers, make_env(env_id, config.env.env_settings, preprocessing_of(config), from_file))
+    return make_env(config.env.id, config.env.env_settings, preprocessing_of(config), from_file)
+
+
+def _num_agents(env: Environment) -> int:
+    from proximo.envs.protocol import num_agents
+
+    return num_agents(env)
 
 
 def with_defaults(layers: Sequence[Layer], env: Environment) -> Config:
@@ -111,7 +122,7 @@ def with_defaults(layers: Sequence[Layer], env: Environment) -> Config:
     config = resolve([Layer(settings, defaults.origin), *layers])
     if not given & {"num_minibatches", "minibatch_size"}:
         config = override(config, {"num_minibatches": _fitting_minibatches(config, kind)})
-    return validate(config)
+    return validate(config, _num_agents(env))
 
 
 def _kind_of(env: Environment, config: Config) -> str:

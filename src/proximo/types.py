@@ -39,7 +39,7 @@ class Previous(eqx.Module):
 
 
 class Rollout(eqx.Module):
-    """``T`` transitions of each of ``N`` environments, and what follows them. Both collectors return it.
+    """``T`` transitions of each of ``N`` columns, and what follows them. Both collectors return it. A column is one agent of one environment.
 
     ``value``, ``bootstrap_value`` and ``last_value`` are in units of the scaled reward; ``reward`` is unscaled. The learner cuts it
     into sequences of ``L`` steps: ``T / L`` contiguous pieces for each environment.
@@ -54,7 +54,7 @@ class Rollout(eqx.Module):
         truncated: T N: a limit was reached.
         bootstrap_value: T N: value of the true final observation, computed with the memory after the step, where
             ``truncated & ~terminated``; otherwise 0.
-        valid: T N: False on padding (autoreset steps, and steps lost with a worker). Padding enters no loss and no
+        valid: T N: False on padding (autoreset steps, steps lost with a worker, and absent agents). Padding enters no loss and no
             statistic, and leaves the memory unchanged.
         memory: T/L N ...: the memory before the first step of every sequence, or before its burn-in.
         last_observation, last_episode_start, last_memory, last_value: N ...: the observation after the last transition,
@@ -108,7 +108,8 @@ class CompensatedSum(eqx.Module):
 
 
 class EpisodeStatistics(eqx.Module):
-    """The running episodes. A ``partial`` one is not recorded: the collector may truncate it (``stagger_steps``)."""
+    """The running episodes; of an absent agent, the last one until the environment is reset. A ``partial`` one is not recorded: the
+    collector may truncate it (``stagger_steps``)."""
 
     episode_return: CompensatedSum
     length: UInt32[Array, " N"]
@@ -119,14 +120,15 @@ class JaxCollectorState(eqx.Module):
     """What the collector for JAX environments carries from rollout to rollout.
 
     Attributes:
-        env_params: parameters of the environment, shared by all ``N``.
-        env_state: N ...: states of the environments.
+        env_params: parameters of the environment, shared by all.
+        env_state: E ...: states of the ``E`` environments, whose agents are the ``N`` columns.
         observation, episode_start, memory: N ...: the next observation, whether an episode starts, the memory before it.
         episode: the running episodes.
-        step_limit: N: steps after which the running episode is truncated.
+        step_limit: N: steps of the environment after which the running episode is truncated.
         key: random key of the next rollout.
         burn_in_steps, burn_in_memory: the last steps of the previous rollout, N ...: the memory before them; else None.
         previous: N ...: the previous action and reward; None unless the policy observes them.
+        present: N: whether the agent acts in the next step; None for environments of one agent.
     """
 
     env_params: PyTree
@@ -140,6 +142,7 @@ class JaxCollectorState(eqx.Module):
     burn_in_steps: BurnIn | None
     burn_in_memory: Memory
     previous: Previous | None
+    present: Bool[Array, " N"] | None = None
 
 
 class GymnasiumCollectorState(eqx.Module):

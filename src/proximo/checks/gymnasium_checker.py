@@ -10,6 +10,7 @@ from gymnasium.utils.env_checker import check_env
 
 from proximo.checks.hints import Finding
 from proximo.custom_code import exception_text
+from proximo.envs.gymnasium.parallel_env import ParallelEnv
 from proximo.envs.gymnasium.preprocessing import WithBaseClass
 from proximo.spaces import ACTION_MASK
 
@@ -24,6 +25,8 @@ DECORATION = re.compile(r"\x1b\[\d+m|WARN: |ERROR: ")
 def check(env: Any) -> list[Finding]:
     """Run the checker on ``env``. Its failures are warnings: other checks cover what training requires."""
     space, found = env.observation_space, []
+    if isinstance(env, ParallelEnv):
+        return _skipped("it is for environments of one agent")
     if isinstance(space, gym.spaces.Dict) and ACTION_MASK in space.spaces:
         return _skipped("it ignores action masks and would take actions that are not allowed")
     if isinstance(env.unwrapped, WithBaseClass):

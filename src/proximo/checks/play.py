@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import numpy as np
@@ -15,9 +17,9 @@ from proximo.custom_code import custom_code_errors
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.stepper import EnvironmentSpec
 from proximo.envs.gymnasium.vector_environment import VectorEnvironment, VectorOptions
-from proximo.envs.protocol import JaxEnvironment
+from proximo.envs.protocol import JaxEnvironment, num_agents
 from proximo.errors import EnvError, EnvironmentFault
-from proximo.spaces import ACTION_MASK, allowed_action, leaves
+from proximo.spaces import ACTION_MASK, action_dtype, allowed_action, leaves
 
 MIN_STEPS = 8
 """Steps of a play, however long they take."""
@@ -56,8 +58,32 @@ def steppable(env: JaxEnvironment | GymnasiumEnvironment, env_id: str) -> Gymnas
     """``env`` as a Gymnasium environment."""
     if isinstance(env, GymnasiumEnvironment):
         return env
-    spec = EnvironmentSpec(env_id, env.observation_space, env.action_space)
-    return GymnasiumEnvironment(spec, make=functools.partial(JaxAsGymnasium, env, jax.random.key(0)))
+    spec, count = EnvironmentSpec(env_id, env.observation_space, env.action_space), num_agents(env)
+    if count > 1:
+        spec = dataclasses.replace(spec, num_agents=count, agents=tuple(f"agent {i}" for i in range(count)))
+    make = functools.partial(JaxAsGymnasium, env, jax.random.key(0))
+    return GymnasiumEnvironment(spec, make=(lambda: _JaxAgents(make(), spec)) if count > 1 else make)
+
+
+class _JaxAgents:
+    """A JAX environment of several agents with the interface of ``ParallelEnv``."""
+
+    def __init__(self, env: JaxAsGymnasium, spec: EnvironmentSpec):
+        self.env, self.close, self.spec, self.present = env, env.close, spec, spec.agents
+
+    def _of_agents(self, x: Any) -> dict[str, Any]:
+        return {name: jax.tree.map(lambda of_all, i=i: of_all[i], x) for i, name in enumerate(self.spec.agents)}
+
+    def reset(self, seed: int | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
+        self.present = self.spec.agents
+        return self._of_agents(self.env.reset(seed=seed)[0]), {}
+
+    def step(self, actions: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+        absent = np.zeros(self.spec.action_space.shape, action_dtype(self.spec.action_space))
+        *results, _ = self.env.step(np.stack([actions.get(name, absent) for name in self.spec.agents]))
+        observations, rewards, terminated, truncated = map(self._of_agents, results)
+        self.present = tuple(name for name in self.present if not (terminated[name] or truncated[name]))
+        return observations, rewards, terminated, truncated, {}
 
 
 def opened(env: GymnasiumEnvironment, num_envs: int, num_steps: int) -> VectorEnvironment:

@@ -27,8 +27,10 @@ def check_random_steps(env: GymnasiumEnvironment, limit: int | None, config: Con
     except EnvError as error:
         yield Finding("steps", "error", str(error))
         return
-    (steps, number), rewards = first.reward.shape, f"{first.reward.min():.4g} … {first.reward.max():.4g}"
-    message = f"{number} environments returned valid observations, rewards ({rewards}) and flags in {steps} steps."
+    (steps, columns), rewards = first.reward.shape, f"{first.reward.min():.4g} … {first.reward.max():.4g}"
+    message = (
+        f"{columns // env.num_agents} environments returned valid observations, rewards ({rewards}) and flags in {steps} steps."
+    )
     yield Finding("steps", "ok", message)
     yield run_check("seeding", config.env.id, lambda: _seeding(first, env))
     yield from check_scale(env.observation_space, first.observation, first.reward[first.valid], config)
@@ -49,7 +51,7 @@ def _seeding(first: Play, env: GymnasiumEnvironment) -> Finding | str:
             f"Seeds 0 and 1 give the same {steps} steps: either nothing is random here, which is fine if it "
             "is intended (all environments then start alike), or reset ignores its seed."
         )
-    elif all(np.array_equal(array[:, 0], array[:, 1]) for array in first.compared()):
+    elif all(np.array_equal(array[:, 0], array[:, env.num_agents]) for array in first.compared()):
         level = "error"
         fault = (
             f"Environments 0 and 1 gave the same {steps} steps, but another seed gives other steps: each "

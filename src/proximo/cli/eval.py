@@ -88,9 +88,11 @@ def _over_seeds(evaluations: dict[str, Any], summaries: dict[str, Rows]) -> Rows
         rows = [row[mode] for row in summaries.values()]
         returns, lengths, rates = ([row[name] for row in rows] for name in ("return_mean", "length_mean", "success_rate"))
         success = np.array([rate or 0.0 for rate in rates]) if any(rate is not None for rate in rates) else None
-        played = [one.episodes[mode].episode_return.astype(np.float64) for one in evaluations.values()]
+        played = [one.episodes[mode].means_of_agents for one in evaluations.values()]
+        teams = {"team_return_mean": np.mean([row["team_return_mean"] for row in rows])} if "team_return_mean" in rows[0] else {}
         found[mode] = {
             **Episodes(np.array(returns), np.array(lengths), success, 0).summary(),
+            **teams,
             "episodes": sum(row["episodes"] for row in rows),
             "ci95_episodes": stratified_interval(played),
         }
@@ -123,9 +125,11 @@ def _heading(name: str, played: dict[str, Any], rows: Rows) -> str:
 
 def _table(rows: Rows, interval: str) -> list[str]:
     """A table with a header and a row for each policy."""
-    lines = [["", "return ± sd", interval, "interquartile mean", "length", "success"]]
+    teams = ["return of all agents"] if "team_return_mean" in next(iter(rows.values())) else []
+    lines = [["", "return ± sd", interval, "interquartile mean", *teams, "length", "success"]]
     for mode, s in rows.items():
         success = "–" if s["success_rate"] is None else f"{s['success_rate']:.1%}"
         spread, within = f"{number(s['return_mean'])} ± {number(s['return_std'])}", " … ".join(map(number, s["ci95"]))
-        lines.append([mode, spread, within, number(s["return_iqm"]), f"{s['length_mean']:,.1f}", success])
+        team = [number(s["team_return_mean"])] if teams else []
+        lines.append([mode, spread, within, number(s["return_iqm"]), *team, f"{s['length_mean']:,.1f}", success])
     return [f"  {line}" for line in aligned(lines)]

@@ -95,9 +95,10 @@ def _outcome(result: Any) -> str:
         earlier = f" at step {last['step']:,}" if last["step"] != result.steps else ""
         episodes = f"{amount(last['episodes'], 'greedy episode')}{earlier}"
     now = f", {result.steps - result.resumed_at:,} of them now," if result.resumed_at else ""
+    speed = f"{result.steps_per_second * result.num_agents:,.0f} {'agent ' if result.num_agents > 1 else ''}steps/s"
     return (
         f"mean return {number(result.return_mean)} ({episodes}) after {result.steps:,} steps{now} in {duration(result.seconds)} "
-        f"({result.steps_per_second:,.0f} steps/s), evaluated in {duration(result.evaluation_seconds)}, compiled in "
+        f"({speed}), evaluated in {duration(result.evaluation_seconds)}, compiled in "
         f"{duration(result.compile_seconds)}"
     )
 

@@ -165,7 +165,7 @@ class GymnasiumCollector:
         self.init = self.programs.init
         num_steps = config.ppo.num_steps + self.programs.burn_in
         self.environments = LazyVectorEnvironment(env, vector_options(config), self.part, num_steps, "to train on")
-        self.episodes, self.timing = EpisodeTally(len(self.part), self.part.start), Timing()
+        self.episodes, self.timing = EpisodeTally(len(self.part), self.part.start, env.num_agents), Timing()
         self._running: list[_Group] = []
         """The groups whose episodes the next rollout continues; empty: the environments have to be reset."""
 
@@ -236,7 +236,8 @@ class GymnasiumCollector:
         self, policy: ActorCritic, state: GymnasiumCollectorState
     ) -> tuple[PackedPolicy, list[np.ndarray], Key[Array, ""]]:
         packed, noise, key = self.programs.begin(0, policy, state.key)
-        return packed, [np.asarray(x)[:, self.part.start : self.part.stop] for x in jax.tree.leaves(noise)], key
+        columns = slice(self.part.start * self.env.num_agents, self.part.stop * self.env.num_agents)
+        return packed, [np.asarray(x)[:, columns] for x in jax.tree.leaves(noise)], key
 
     def _reset(self, policy: ActorCritic, state: GymnasiumCollectorState) -> list[_Group]:
         seed = np.random.SeedSequence(np.asarray(jax.random.key_data(state.key)).tolist()).generate_state(1)

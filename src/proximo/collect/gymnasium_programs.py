@@ -77,7 +77,7 @@ class GymnasiumPrograms:
     (docs/decisions/0006-gymnasium-collector.md)."""
 
     def __init__(self, config: Config, env: GymnasiumEnvironment, mesh: Mesh | None = None):
-        self.config, self.space, self.mesh = config, env.observation_space, mesh
+        self.config, self.space, self.num_agents, self.mesh = config, env.observation_space, env.num_agents, mesh
         _check_starts(env.action_space, env.id)
         self.policy = policy = policy_shapes(env, config)
         """Its shapes."""
@@ -148,7 +148,7 @@ class GymnasiumPrograms:
     def _begin(self, policy: ActorCritic, key: Key[Array, ""]) -> tuple[PackedPolicy, PyTree, Key[Array, ""]]:
         """The packed policy, the noise of a rollout (T N ...), the next key."""
         key, key_noise = jax.random.split(key)
-        shape = (self.config.ppo.num_steps, self.config.env.num_envs)
+        shape = (self.config.ppo.num_steps, self.config.env.num_envs * self.num_agents)
         return self._pack(policy), policy.actor.noise(key_noise, shape), key
 
     def _observed(self, policy: ActorCritic, observation: Leaves, episode_start: Array) -> Observation:

@@ -15,7 +15,7 @@ from proximo.collect.devices import check_divisible, divided, placed
 from proximo.collect.learning import check_policy, fresh_learner, inspect, kept, learn, without_running_return
 from proximo.config import Config
 from proximo.envs.level_seeds import with_levels
-from proximo.envs.protocol import Environment
+from proximo.envs.protocol import Environment, num_agents
 from proximo.errors import ConfigError
 from proximo.math.across_devices import ENVS_AXIS, largest, own_part, smallest
 from proximo.math.masked_statistics import count, masked_mean, masked_std
@@ -23,7 +23,7 @@ from proximo.networks import ActorCritic
 from proximo.ppo import LearnerState
 from proximo.ppo.hyperparameters import Hyperparameters
 from proximo.ppo.minibatches import run_burn_in
-from proximo.types import BurnIn, CompensatedSum, EpisodeStatistics, JaxCollectorState, Metrics, Rollout, TrainState
+from proximo.types import BurnIn, CompensatedSum, EpisodeStatistics, JaxCollectorState, Metrics, Rollout, TrainState, select
 
 NO_LIMIT = 2**32 - 1
 UNROLL = 2
@@ -31,7 +31,8 @@ UNROLL = 2
 than two save a further 1 to 7 % of an update, and each compiles a simulated robot once more."""
 Episodes = dict[str, Array]
 """The running episodes after each step of a rollout, T N: ``episode_returns`` and ``episode_lengths`` so far, ``episode_ends`` where they
-end with the step and are counted, and ``success``, if it is ever reported."""
+end with the step and are counted, and ``success``, if it is ever reported. With several agents also, T E, ``team_returns`` (of all
+agents together) and ``team_ends``."""
 
 
 class JaxCollector:
@@ -73,27 +74,30 @@ class JaxCollector:
         return jax.lax.map(lambda key: self.init(key, hyperparameters), keys)
 
     def _init_collector(self, key: Key[Array, ""], policy: ActorCritic) -> JaxCollectorState:
-        num_envs, stagger = self.config.env.num_envs, self.config.env.stagger_steps
+        num_envs, agents, stagger = self.config.env.num_envs, num_agents(self.env), self.config.env.stagger_steps
+        columns = num_envs * agents
         key, key_reset, key_stagger = jax.random.split(key, 3)
         params = jax.tree.map(jnp.asarray, self.env.default_params)
         env_state, observation = jax_vector.reset(self.env, jax.random.split(key_reset, num_envs), params)
-        always, burn_in, no_previous = jnp.ones(num_envs, bool), self.config.ppo.burn_in, policy.no_previous_step(num_envs)
+        always, burn_in, no_previous = jnp.ones(columns, bool), self.config.ppo.burn_in, policy.no_previous_step(columns)
         before = policy.with_previous_step(observation, ~always, no_previous), ~always, ~always
         limit = jnp.full(num_envs, self.limit, jnp.uint32)
         if stagger:
             limit = jnp.minimum(limit, jax.random.randint(key_stagger, (num_envs,), 1, stagger + 1).astype(jnp.uint32))
+        limit = jnp.repeat(limit, agents) if agents > 1 else limit
         return JaxCollectorState(
             env_params=params,
             env_state=env_state,
             observation=observation,
             episode_start=always,
-            memory=policy.init_memory(num_envs),
-            episode=EpisodeStatistics(CompensatedSum.zeros(num_envs), jnp.zeros(num_envs, jnp.uint32), always & bool(stagger)),
+            memory=policy.init_memory(columns),
+            episode=EpisodeStatistics(CompensatedSum.zeros(columns), jnp.zeros(columns, jnp.uint32), always & bool(stagger)),
             step_limit=limit,
             key=key,
             burn_in_steps=BurnIn(*jax.tree.map(lambda x: jnp.zeros((burn_in, *x.shape), x.dtype), before)) if burn_in else None,
-            burn_in_memory=policy.init_memory(num_envs) if burn_in else (),
+            burn_in_memory=policy.init_memory(columns) if burn_in else (),
             previous=no_previous,
+            present=always if agents > 1 else None,
         )
 
     def collect(self, policy: ActorCritic, state: JaxCollectorState) -> tuple[JaxCollectorState, Rollout, Metrics]:
@@ -111,15 +115,15 @@ class JaxCollector:
 
     def collect_episodes(self, policy: ActorCritic, state: JaxCollectorState) -> tuple[JaxCollectorState, Rollout, Episodes]:
         """``collect`` with the episodes themselves in place of their metrics."""
-        whole = (self.config.ppo.num_steps, self.config.env.num_envs)
-        shape = (whole[0], state.episode_start.shape[0])  # on several devices, each has a part of the environments
-        pieces = shape[0] // self.config.sequence_length if policy.is_recurrent else 1
+        num_steps, num_envs = whole = self.config.ppo.num_steps, self.config.env.num_envs
+        pieces = num_steps // self.config.sequence_length if policy.is_recurrent else 1
         burn_in = self.config.ppo.burn_in
         key, key_noise, key_step, key_reset = jax.random.split(state.key, 4)
         # All random numbers of the rollout at once: a draw in every step costs more than twice as much. Each device draws
         # those of all environments, so that they do not depend on the number of devices.
-        drawn = (policy.actor.noise(key_noise, whole), jax.random.split(key_step, whole), jax.random.split(key_reset, whole))
-        drawn = jax.tree.map(lambda x: x.reshape((pieces, shape[0] // pieces, *x.shape[1:])), own_part(drawn))
+        noise = policy.actor.noise(key_noise, (num_steps, num_envs * num_agents(self.env)))
+        drawn = own_part(noise), *own_part((jax.random.split(key_step, whole), jax.random.split(key_reset, whole)))
+        drawn = jax.tree.map(lambda x: x.reshape((pieces, num_steps // pieces, *x.shape[1:])), drawn)
 
         def run(state: JaxCollectorState, drawn: PyTree) -> tuple[JaxCollectorState, tuple]:
             unroll = 1 if jax.default_backend() == "cpu" else UNROLL
@@ -127,7 +131,7 @@ class JaxCollector:
 
         def piece(state: JaxCollectorState, drawn: PyTree) -> tuple[JaxCollectorState, tuple]:
             """One sequence. Returns the memory before the next sequence's burn-in."""
-            before_burn_in = shape[0] // pieces - burn_in
+            before_burn_in = num_steps // pieces - burn_in
             state, out = run(state, jax.tree.map(lambda x: x[:before_burn_in], drawn))
             memory = state.memory
             if burn_in:
@@ -141,11 +145,10 @@ class JaxCollector:
         state, (memory, out) = jax.lax.scan(piece, state, drawn)
         last = jax.tree.map(lambda m: m[-1], memory)
         memory = jax.tree.map(lambda b, m: jnp.concatenate([b[None], m[:-1]]), before, memory)
-        fields, episodes = jax.tree.map(lambda x: x.reshape((*shape, *x.shape[3:])), out)
+        fields, episodes = jax.tree.map(lambda x: x.reshape((num_steps, *x.shape[2:])), out)
         last_observation = policy.with_previous_step(state.observation, state.episode_start, state.previous)
         rollout = Rollout(
-            **fields,
-            valid=jnp.ones(shape, bool),
+            **{"valid": jnp.ones_like(fields["episode_start"]), **fields},
             memory=memory,
             last_observation=last_observation,
             last_episode_start=state.episode_start,
@@ -154,19 +157,28 @@ class JaxCollector:
             burn_in_steps=burn_in_steps,
         )
         if burn_in:
-            late = jax.tree.map(lambda x: x[shape[0] - burn_in :], (rollout.observation, rollout.episode_start, rollout.valid))
+            late = jax.tree.map(lambda x: x[num_steps - burn_in :], (rollout.observation, rollout.episode_start, rollout.valid))
             state = dataclasses.replace(state, burn_in_steps=BurnIn(*late), burn_in_memory=last)
         return dataclasses.replace(state, key=key), rollout, episodes
 
     def _step(self, policy: ActorCritic, state: JaxCollectorState, noise: PyTree, key_step: Array, key_reset: Array) -> tuple:
         """One step of all environments: act, step, bootstrap truncated episodes, reset ended ones. Returns
         fields of ``Rollout`` and the episodes."""
-        always = jnp.ones_like(state.episode_start)
+        present = jnp.ones_like(state.episode_start) if state.present is None else state.present
         before = jax_vector.StepState(state.env_state, state.observation, state.memory, state.previous)
-        arguments = before, state.episode_start, always, noise, key_step, state.env_params
+        arguments = before, state.episode_start, present, noise, key_step, state.env_params
         after, step, success = jax_vector.policy_step(self.env, policy, *arguments)
-        length, episode_return = state.episode.length + 1, state.episode.episode_return.plus(step["reward"])
-        over_time = (length >= state.step_limit) & ~step["terminated"]
+        if state.present is not None:  # an absent agent leaves padding
+            parts = ("observation", "reward", "terminated", "truncated")
+            padding = {name: jax.tree.map(jnp.zeros_like, step[name]) for name in parts}
+            step |= {"valid": present, **{name: select(present, step[name], padding[name]) for name in parts}}
+        length, episode_return = state.episode.length + present, state.episode.episode_return.plus(step["reward"])
+        age = (
+            jnp.repeat(jax_vector.by_env(length, self.env).max(axis=1), num_agents(self.env))
+            if state.present is not None
+            else length
+        )
+        over_time = (age >= state.step_limit) & ~step["terminated"] & present
         truncated = step["truncated"] | over_time
         done = step["terminated"] | truncated
         within = jnp.zeros_like(done)
@@ -182,20 +194,32 @@ class JaxCollector:
         ends = done & ~state.episode.partial
         episodes = {"episode_returns": episode_return.value, "episode_lengths": length, "episode_ends": ends}
         episodes |= {} if success is None else {"success": success}
-        env_state, observation = jax_vector.where_any(
-            done,
-            lambda: jax_vector.reset(self.env, key_reset, state.env_params),
-            (after.env_state, after.observation),
-            self.seeds_axis,
+        over, starts = done, done  # of environments and of columns
+        if state.present is not None:
+            running = present & ~done
+            over = ~jax_vector.by_env(running, self.env).any(axis=1)
+            starts = jnp.repeat(over, num_agents(self.env))
+            episodes["team_returns"] = jax_vector.by_env(episode_return.value, self.env).sum(axis=1)
+            episodes["team_ends"] = over & ~jax_vector.by_env(state.episode.partial, self.env).any(axis=1)
+            state = dataclasses.replace(state, present=running | starts)
+
+        def begin() -> PyTree:
+            env_state, observation = jax_vector.reset(self.env, key_reset, state.env_params)
+            return env_state, jax_vector.by_env(observation, self.env)
+
+        otherwise = after.env_state, jax_vector.by_env(after.observation, self.env)
+        env_state, observation = jax_vector.where_any(over, begin, otherwise, self.seeds_axis)
+        statistics = EpisodeStatistics(
+            episode_return.zero_where(starts), jnp.where(starts, 0, length), state.episode.partial & ~starts
         )
         state = dataclasses.replace(
             state,
             env_state=env_state,
-            observation=observation,
-            episode_start=done,
+            observation=jax_vector.by_column(observation, self.env),
+            episode_start=starts,
             memory=after.memory,
-            episode=EpisodeStatistics(episode_return.zero_where(done), jnp.where(done, 0, length), state.episode.partial & ~done),
-            step_limit=jnp.where(done, jnp.uint32(self.limit), state.step_limit),
+            episode=statistics,
+            step_limit=jnp.where(starts, jnp.uint32(self.limit), state.step_limit),
             previous=after.previous,
         )
         return state, (step, episodes)
@@ -213,6 +237,9 @@ def _episode_metrics(episodes: Episodes) -> Metrics:
         for extreme, function, of_all, other in (("min", jnp.min, smallest, jnp.inf), ("max", jnp.max, largest, -jnp.inf)):
             found = of_all(function(jnp.where(finished, x, other)))
             metrics[f"rollout/{name}_{extreme}"] = jnp.where(number > 0, found, 0.0)
+    if "team_ends" in episodes:
+        ends = episodes["team_ends"]
+        metrics |= {"rollout/team_episodes": count(ends), "rollout/team_return_mean": masked_mean(episodes["team_returns"], ends)}
     if "success" in episodes:
         metrics["rollout/success_rate"] = masked_mean((episodes["success"] & finished).astype(jnp.float32), finished)
     return metrics

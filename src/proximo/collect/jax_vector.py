@@ -13,7 +13,7 @@ from proximo.collect.program_cache import CompiledFunction, environment_key, reu
 from proximo.custom_code import custom_code_errors
 from proximo.envs.custom import as_jax_environment
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
-from proximo.envs.protocol import Environment, JaxEnvironment
+from proximo.envs.protocol import Environment, JaxEnvironment, num_agents
 from proximo.errors import EnvError
 from proximo.networks import ActorCritic
 from proximo.spaces import Box, LeafSpace, MultiBinary, Space, tree
@@ -65,20 +65,36 @@ def as_template(tree: PyTree, template: PyTree) -> PyTree:
     return jax.tree.map(cast, tree, template)
 
 
-def reset(env: JaxEnvironment, keys: Key[Array, " N"], params: PyTree) -> tuple[PyTree, PyTree]:
-    """Begin ``N`` episodes. Returns states and observations."""
+def by_env(tree: PyTree, env: JaxEnvironment) -> PyTree:
+    """Arrays of ``N`` columns as arrays of environments and agents, or of environments that have one agent."""
+    count = num_agents(env)
+    return tree if count == 1 else jax.tree.map(lambda x: x.reshape((-1, count, *x.shape[1:])), tree)
+
+
+def by_column(tree: PyTree, env: JaxEnvironment) -> PyTree:
+    """What ``by_env`` returns as arrays of ``N`` columns."""
+    return tree if num_agents(env) == 1 else jax.tree.map(lambda x: x.reshape((-1, *x.shape[2:])), tree)
+
+
+def reset(env: JaxEnvironment, keys: Key[Array, " E"], params: PyTree) -> tuple[PyTree, PyTree]:
+    """Begin ``E`` episodes. Returns states, and the observations of ``N`` columns."""
     states, observations = jax.vmap(env.reset, in_axes=(0, None))(keys, params)
-    return jax.tree.map(jnp.asarray, (states, observations))
+    states, observations = jax.tree.map(jnp.asarray, (states, observations))
+    return states, by_column(observations, env)
 
 
 def step(
-    env: JaxEnvironment, keys: Key[Array, " N"], states: PyTree, actions: Array, observations: PyTree, params: PyTree
+    env: JaxEnvironment, keys: Key[Array, " E"], states: PyTree, actions: Array, observations: PyTree, params: PyTree
 ) -> tuple:
-    """Step ``N`` environments. Returns states, observations, rewards, terminated, truncated and success (None: unreported)."""
+    """Step ``E`` environments with actions of ``N`` columns. Returns states; and of the columns observations, rewards,
+    terminated, truncated and success (None: unreported)."""
     step_all = jax.vmap(env.step, in_axes=(0, 0, 0, None))
-    new, seen, reward, terminated, truncated, info = step_all(keys, states, actions, params)
+    new, *results, info = step_all(keys, states, by_env(actions, env), params)
+    seen, reward, terminated, truncated = by_column(results, env)
     if (success := info.get("success")) is not None:
         success = success.astype(bool) & ~jnp.isnan(success)
+        if success.shape != reward.shape:  # one for all agents, or one for each
+            success = jnp.broadcast_to(success.reshape((len(keys), -1)), (len(keys), num_agents(env))).reshape(-1)
     terminated = terminated.astype(bool)
     truncated, reward = truncated.astype(bool) & ~terminated, reward.astype(jnp.float32)
     return as_template(new, states), as_template(seen, observations), reward, terminated, truncated, success
@@ -95,6 +111,7 @@ class JaxAsGymnasium:
         self._key, self._together, self._number = key, together, -1
         self._params = jax.tree.map(jnp.asarray, env.default_params)
         self._action_type = np.float32 if isinstance(env.action_space, Box) else np.int32
+        self._is_one_agent = num_agents(env) == 1
 
         def keys(key: Key[Array, ""], count: Any, index: Any) -> tuple[Key[Array, ""], Key[Array, "1"]]:
             """A key for all episodes that are played together, and the key of one among them."""
@@ -121,29 +138,31 @@ class JaxAsGymnasium:
         chunk, self._index = map(np.int32, divmod(self._number, self._together))
         self._episode_key, (self.state, self._observation) = self._begin(0, self._key, chunk, self._index, self._params)
         """The state has a leading axis of 1."""
-        return _only(self._observation), {}
+        return self._shown(self._observation), {}
 
     def action_key(self) -> Key[Array, ""]:
         """The key that samples the next action."""
         return jax.random.split(jax.random.fold_in(self._episode_key, self._time))[0]
 
     def step(self, action: Any) -> tuple[Any, ...]:
-        action, now = np.asarray(action, self._action_type)[None], (self._episode_key, np.int32(self._time), self._index)
+        action = np.asarray(action, self._action_type)
+        action, now = action[None] if self._is_one_agent else action, (self._episode_key, np.int32(self._time), self._index)
         result = self._advance(0, *now, self.state, action, self._observation, self._params)
         self._time += 1
         self.state, self._observation, *_, success = result
-        return *_only(result[1:-1]), {} if success is None else {"success": _only(success)}
+        return *self._shown(result[1:-1]), {} if success is None else {"success": self._shown(success)}
+
+    def _shown(self, columns: PyTree) -> PyTree:
+        """What the environment returned, with an axis of agents if there are several."""
+        columns = jax.device_get(columns)
+        return jax.tree.map(lambda x: x[0], columns) if self._is_one_agent else columns
 
     def close(self) -> None:
         """There is nothing to end."""
 
 
-def _only(batch: PyTree) -> PyTree:
-    return jax.tree.map(lambda x: x[0], jax.device_get(batch))
-
-
 class StepState(NamedTuple):
-    """What the environments and the policy pass on from step to step, N ...: the observation as the
+    """What the environments (E ...) and the policy (N ...) pass on from step to step: the observation as the
     environments returned it, and the previous action and reward, if the policy observes them."""
 
     env_state: PyTree
@@ -159,12 +178,12 @@ def policy_step(
     episode_start: Bool[Array, " N"],
     valid: Bool[Array, " N"],
     noise: PyTree | None,
-    keys: Key[Array, " N"],
+    keys: Key[Array, " E"],
     params: PyTree,
 ) -> tuple[StepState, dict[str, Any], Bool[Array, " N"] | None]:
     """Act, step, remember; in trainings and evaluations. Without ``noise``, from ``policy.actor.noise``, the
     actions are the most probable ones. Where ``valid`` is false, the memory stays as it was. Returns what is
-    passed on, the step as fields of ``Rollout``, and which environments report a success (None if they never
+    passed on, the step as fields of ``Rollout``, and which columns report a success (None if they never
     do). Environments whose episode ended are not reset."""
     observed = policy.with_previous_step(before.observation, episode_start, before.previous)
     acted = policy.act(before.memory, observed, episode_start, valid, noise)
@@ -185,7 +204,12 @@ def info_shapes(env: JaxEnvironment) -> dict[str, Any]:
 
 def _example_action(env: JaxEnvironment) -> jax.ShapeDtypeStruct:
     space = env.action_space
-    return jax.ShapeDtypeStruct(space.shape, jnp.float32 if isinstance(space, Box) else jnp.int32)
+    return jax.ShapeDtypeStruct((*_agents_axis(env), *space.shape), jnp.float32 if isinstance(space, Box) else jnp.int32)
+
+
+def _agents_axis(env: JaxEnvironment) -> tuple[int, ...]:
+    """The leading axis of what agents do and receive; none if there is one agent."""
+    return () if num_agents(env) == 1 else (num_agents(env),)
 
 
 def check_env(given: Environment, env_id: str) -> JaxEnvironment:
@@ -202,11 +226,12 @@ def check_env(given: Environment, env_id: str) -> JaxEnvironment:
     env: JaxEnvironment = as_jax_environment(given, env_id)
     key, params, step = jax.eval_shape(jax.random.key, 0), env.default_params, f"{env_id}.step returns"
     state, observation = _traced(f"{env_id}.reset", env.reset, ("state", "observation"), key, params)
-    _check_observation(observation, env.observation_space, f"{env_id}.reset returns")
+    axis = _agents_axis(env)
+    _check_observation(observation, env.observation_space, axis, f"{env_id}.reset returns")
     names = ("state", "observation", "reward", "terminated", "truncated", "info")
     stepped = _traced(f"{env_id}.step", env.step, names, key, state, _example_action(env), params)
     new, seen, reward, terminated, truncated, info = stepped
-    _check_observation(seen, env.observation_space, step)
+    _check_observation(seen, env.observation_space, axis, step)
     if not isinstance(info, Mapping):
         raise EnvError(f"{step} {info!r} as info: expected a dict.")
     success = np.False_ if info.get("success") is None else info["success"]
@@ -216,8 +241,10 @@ def check_env(given: Environment, env_id: str) -> JaxEnvironment:
         ("truncated", truncated, np.bool_, "bool"),
         ("the success in info", success, np.complex128, "number"),
     ):
-        if np.shape(value) != () or not np.can_cast(getattr(value, "dtype", object), number):
-            raise EnvError(f"{step} {name} of type {_described(value)}: expected a single {expected}.")
+        shapes = [axis, ()] if value is success else [axis]
+        if np.shape(value) not in shapes or not np.can_cast(getattr(value, "dtype", object), number):
+            count = f"{expected}[{axis[0]}], one for each agent" if axis else f"a single {expected}"
+            raise EnvError(f"{step} {name} of type {_described(value)}: expected {count}.")
     for what, before, after in (("a state", state, new), ("an observation", observation, seen)):
         if jax.tree.structure(after) != jax.tree.structure(before):
             raise EnvError(f"{step} {what} of another structure than reset: expected {jax.tree.structure(before)}.")
@@ -245,11 +272,11 @@ def _traced(what: str, function: Callable[..., Any], names: tuple[str, ...], *ar
     return result
 
 
-def _check_observation(observation: PyTree, space: Space, returns: str) -> None:
-    """Raise ``EnvError`` unless ``observation`` has the parts, shapes and types of ``space``."""
+def _check_observation(observation: PyTree, space: Space, axis: tuple[int, ...], returns: str) -> None:
+    """Raise ``EnvError`` unless ``observation`` has the parts, shapes and types of ``space``, with the ``axis`` of agents."""
 
     def fits(x: Any, part: LeafSpace) -> bool:
-        if getattr(x, "shape", None) != part.shape:
+        if getattr(x, "shape", None) != (*axis, *part.shape):
             return False
         if isinstance(part, Box):
             return part.dtype != "uint8" or x.dtype == np.uint8
@@ -259,4 +286,7 @@ def _check_observation(observation: PyTree, space: Space, returns: str) -> None:
     parts, structure = jax.tree.flatten(tree(lambda part: part, space))
     is_same = jax.tree.structure(observation) == structure
     if not is_same or not all(map(fits, jax.tree.leaves(observation), parts)):
-        raise EnvError(f"{returns} an observation {jax.tree.map(_described, observation)}: its observation space is {space}.")
+        agents = f", of each of {axis[0]} agents" if axis else ""
+        raise EnvError(
+            f"{returns} an observation {jax.tree.map(_described, observation)}: its observation space is {space}{agents}."
+        )

@@ -13,6 +13,7 @@ from proximo.collect.jax_vector import anywhere
 from proximo.config import LEAVES, Config, custom_settings
 from proximo.custom_code import custom_code_errors
 from proximo.envs import GymnasiumEnvironment
+from proximo.envs.protocol import num_agents
 from proximo.errors import ConfigError, EnvError
 from proximo.math.masked_statistics import count
 from proximo.networks import ActorCritic, make_policy
@@ -48,7 +49,7 @@ def fresh_learner(
     key_policy, key_learner, key_collector = jax.random.split(key, 3)
     policy = fresh_policy(key_policy, env, config)
     hyperparameters = hyperparameters or ppo.make_hyperparameters(config.ppo)
-    return ppo.init_learner(key_learner, policy, config, hyperparameters), key_collector
+    return ppo.init_learner(key_learner, policy, config, hyperparameters, num_agents(env)), key_collector
 
 
 def check_policy(env: Any, config: Config) -> ActorCritic:

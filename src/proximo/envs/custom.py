@@ -14,6 +14,7 @@ from proximo.custom_code import exception_text, find_module, is_users_function
 from proximo.envs.gymnasium.action_masks import layers
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment, construction_errors, from_factory, from_vector
 from proximo.envs.gymnasium.preprocessing import Preprocessing
+from proximo.envs.gymnasium.supersuit import adapted
 from proximo.envs.level_seeds import with_levels
 from proximo.envs.libraries import LIBRARIES, JaxWrapper, check_names, is_installed, names
 from proximo.envs.unknown_ids import unknown
@@ -95,8 +96,11 @@ def from_class(cls: Any, settings: dict[str, Any], env_id: str, preprocessing: P
 
 
 def _vector_env_of(make: Callable[..., Any], env_id: str, num_envs: int) -> Any:
-    env = make(num_envs=num_envs)
-    if not isinstance(env, VectorEnv) or getattr(env, "num_envs", num_envs) != num_envs:
+    made = make(num_envs=num_envs)
+    env = adapted(made)
+    slots = getattr(env, "num_envs", num_envs)
+    # The slots of SuperSuit are agents.
+    if not isinstance(env, VectorEnv) or (slots != num_envs if env is made else slots % num_envs):
         raise EnvError(
             f"{env_id} returned {env} for num_envs = {num_envs}: expected a gymnasium.vector.VectorEnv of {num_envs} environments, as "
             "lambda num_envs: MyVectorEnv(num_envs)."

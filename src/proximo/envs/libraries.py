@@ -38,6 +38,8 @@ LIBRARIES = {
     "ale": Library(False, "ale_py", "'proximo[atari]'", "pong"),
     "envpool": Library(False, "envpool", "'proximo[envpool]'", "Pong-v5"),
     "minigrid": Library(False, "minigrid", "'proximo[minigrid]'", "MemoryS7"),
+    "pettingzoo": Library(False, "pettingzoo", "'proximo[pettingzoo]'", "sisl.multiwalker_v9"),
+    "mpe2": Library(False, "mpe2", "'proximo[pettingzoo]'", "simple_spread_v3"),
     # without its dependencies, which require an older Gymnasium
     "memory-gym": Library(False, "memory_gym", "--no-deps memory-gym", "MysteryPath-Grid"),
 }
@@ -123,7 +125,7 @@ class JaxWrapper(Described):
 
     def __init__(self, env: Any):
         self.env, self.default_params = env, getattr(env, "default_params", ())
-        for name in ("observation_space", "action_space", "render", "render_fps"):
+        for name in ("observation_space", "action_space", "num_agents", "render", "render_fps"):
             if hasattr(env, name):
                 setattr(self, name, getattr(env, name))
 

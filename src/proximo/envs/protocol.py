@@ -17,6 +17,10 @@ class JaxEnvironment(Protocol):
     the learner, so they must not branch on traced values, change ``self`` or draw from NumPy.
 
     An environment that also has ``render`` (``Renders``) can be watched. docs/custom-jax-environment.md has an example.
+
+    An environment of several agents, which share the policy, has an attribute ``num_agents`` above 1. Its actions, and the
+    observations, rewards and both flags that it returns, have a leading axis of agents; the spaces are those of one agent. An agent
+    whose episode has ended is absent until the episodes of all agents have ended, and the environment is reset.
     """
 
     observation_space: Any
@@ -76,6 +80,11 @@ class Renders(Protocol):
             A picture, of the same size for every state.
         """
         ...
+
+
+def num_agents(env: Any) -> int:
+    """Agents of one environment, each of which is a column of the rollout."""
+    return getattr(env, "num_agents", 1)
 
 
 Environment: TypeAlias = JaxEnvironment | GymnasiumEnvironment

@@ -46,7 +46,9 @@ class Episodes:
     level: list[int | None] | None = None
     """E: level of the episode. None instead of a list: ``levels`` is not set, or the levels are unknown."""
     index: np.ndarray | None = None
-    """E: position among the episodes of all processes that evaluate together; None: unknown."""
+    """E: position among the episodes of all processes that evaluate together; None: unknown. The agents of an environment share it."""
+    agent: list[int] | None = None
+    """E: number of the agent in its environment; None: the environment has one agent. With several, an entry is the episode of an agent."""
 
     def __repr__(self) -> str:
         """One line, without arrays."""
@@ -62,9 +64,8 @@ class Episodes:
     @classmethod
     def from_rows(cls, rows: Sequence[dict[str, Any]], unfinished: int) -> Self:
         """The episodes of ``rows`` by ``index``. If any reports success, others count as failures."""
-        index, seed, level, returns, lengths, success = (
-            [row[name] for row in sorted(rows, key=lambda row: row["index"])] for name in COLUMNS
-        )
+        ordered = sorted(rows, key=lambda row: row["index"])
+        index, seed, level, returns, lengths, success = ([row[name] for row in ordered] for name in COLUMNS)
         return cls(
             np.array(returns, np.float64),
             np.array(lengths, np.int64),
@@ -73,20 +74,37 @@ class Episodes:
             seed=None if seed.count(None) == len(rows) else seed,
             level=None if level.count(None) == len(rows) else level,
             index=np.array(index, np.int64),
+            agent=[row["agent"] for row in ordered] if rows and "agent" in rows[0] else None,
         )
 
     def rows(self) -> list[dict[str, Any]]:
         """One dictionary for each episode.
 
         Returns:
-            ``{index, env_seed, level, return, length, success}`` for each episode. Unknown values are None.
+            ``{index, env_seed, level, return, length, success}`` for each episode, and ``agent`` if there are several. Unknown values
+            are None.
         """
         unknown = [None] * len(self.length)
         index = range(len(self.length)) if self.index is None else self.index.tolist()
         success = unknown if self.success is None else self.success.tolist()
         returns = self.episode_return.astype(np.float64).tolist()
         columns = index, self.seed or unknown, self.level or unknown, returns, self.length.tolist(), success
-        return [dict(zip(COLUMNS, row, strict=True)) for row in zip(*columns, strict=True)]
+        rows: list[dict[str, Any]] = [dict(zip(COLUMNS, row, strict=True)) for row in zip(*columns, strict=True)]
+        return rows if self.agent is None else [{**row, "agent": agent} for row, agent in zip(rows, self.agent, strict=True)]
+
+    @property
+    def of_environments(self) -> list[np.ndarray]:
+        """The returns of the agents in each episode of an environment."""
+        returns = self.episode_return.astype(np.float64)
+        if self.agent is None or self.index is None:
+            return list(returns[:, None])
+        _, starts = np.unique(self.index, return_index=True)
+        return np.split(returns, starts[1:])
+
+    @property
+    def means_of_agents(self) -> np.ndarray:
+        """The mean return of the agents in each episode of an environment."""
+        return np.array([returns.mean() for returns in self.of_environments])
 
     def summary(self) -> dict[str, Any]:
         """Statistics of the episodes.
@@ -94,18 +112,21 @@ class Episodes:
         Returns:
             ``{episodes, return_mean, return_std, return_iqm, ci95, length_mean, success_rate}``.
             ``return_iqm`` is the mean of the middle half (Agarwal et al. 2021, arXiv:2108.13264). ``ci95`` is
-            the 95 % interval of ``return_mean`` by the percentile bootstrap with 2,000 resamples.
+            the 95 % interval of ``return_mean`` by the percentile bootstrap with 2,000 resamples. With several agents, these are
+            statistics of the agents' episodes, ``episodes`` and the interval are of the environments', and ``team_return_mean`` is
+            the mean return of all agents together.
         """
-        returns = self.episode_return.astype(np.float64)
-        return {
-            "episodes": len(returns),
+        returns, together = self.episode_return.astype(np.float64), self.of_environments
+        summary = {
+            "episodes": len(together),
             "return_mean": float(returns.mean()),
             "return_std": float(returns.std()),
             "return_iqm": interquartile_mean(returns),
-            "ci95": bootstrap_interval(returns),
+            "ci95": bootstrap_interval(self.means_of_agents),
             "length_mean": float(self.length.mean()),
             "success_rate": None if self.success is None else float(self.success.mean()),
         }
+        return summary if self.agent is None else summary | {"team_return_mean": float(np.mean([x.sum() for x in together]))}
 
 
 def interquartile_mean(x: np.ndarray) -> float:

@@ -156,7 +156,7 @@ def _episode_warnings(episodes: Episodes, env_id: str, mode: Mode, count: int) -
         )
     if episodes.unfinished:
         yield f"{episodes.unfinished} {mode} episodes did not end: their returns so far are counted."
-    if missing := count - len(episodes.length):
+    if missing := count - len(episodes.of_environments):
         why = "an environment whose episode does not end plays no other one. Set max_episode_steps."
         yield f"{missing} of {count} {mode} episodes were not played: {why}"
 

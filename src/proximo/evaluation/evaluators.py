@@ -21,6 +21,7 @@ from proximo.envs.gymnasium.rollout_buffer import SUCCESS, UNREPORTED
 from proximo.envs.gymnasium.stepper import environment_seeds
 from proximo.envs.gymnasium.vector_environment import split
 from proximo.envs.level_seeds import JaxLevels, LevelRange
+from proximo.envs.protocol import num_agents
 from proximo.evaluation.episodes import MAX_STEPS, Episodes, environment_source, evaluation_key
 from proximo.evaluation.policy import Carried, act
 from proximo.networks import ActorCritic
@@ -50,6 +51,9 @@ class Evaluator(abc.ABC):
         self.env, self.config, self.episodes, self.num_envs = env, config, episodes, min(episodes, num_envs)
         self.own = split(range(self.num_envs), part[1])[part[0]]
         """Numbers of the environments that it plays in."""
+        self.num_agents = num_agents(env)
+        self.columns = len(self.own) * self.num_agents
+        """Agents of these environments."""
         self._prepare()
 
     @abc.abstractmethod
@@ -67,7 +71,7 @@ class Evaluator(abc.ABC):
         """Compile what a call with the most probable actions needs."""
         if self.own and self.compiles:
             with TRACING:
-                carried = jax.eval_shape(lambda network: Carried.initial(network, len(self.own)), policy)
+                carried = jax.eval_shape(lambda network: Carried.initial(network, self.columns), policy)
                 lowered = self._lowered(policy, carried)
             lowered.compile()
 
@@ -108,24 +112,26 @@ class GymnasiumEvaluator(Evaluator):
         self._act: Any = jax.jit(jax.default_matmul_precision(config.run.matmul_precision)(act_at)) if self.compiles else act_at
 
     def _lowered(self, policy: ActorCritic, carried: Carried) -> Any:
-        observation = zeros(self.env.observation_space, (len(self.own),))
-        return self._act.lower(policy, carried, observation, np.zeros(len(self.own), bool), None, 0)
+        observation = zeros(self.env.observation_space, (self.columns,))
+        return self._act.lower(policy, carried, observation, np.zeros(self.columns, bool), None, 0)
 
     def close(self) -> None:
         self.environments.close()
 
     def _play(self, policy: ActorCritic, seed: int, stream: int, deterministic: bool, count: int) -> Episodes:
-        source, num_envs = environment_source(seed, stream), len(self.own)
+        source, columns = environment_source(seed, stream), self.columns
         quotas = [count // self.num_envs + (i < count % self.num_envs) for i in range(self.num_envs)]
-        played, left = [list[Episode]() for _ in self.own], np.array(quotas[self.own.start : self.own.stop])
+        played, left = [list[list[Episode]]() for _ in self.own], np.array(quotas[self.own.start : self.own.stop])
+        running = [list[Episode]() for _ in self.own]
+        """The episodes of agents that have ended in the running episode of each environment."""
         vector_env, max_steps = self.environments.reset(source), self.config.run.eval_max_steps or MAX_STEPS
-        buffer, tally, unfinished = vector_env.buffer, EpisodeTally(num_envs), 0
+        buffer, tally, unfinished = vector_env.buffer, EpisodeTally(len(self.own), num_agents=self.num_agents), 0
         key = None if deterministic else evaluation_key(seed, stream)
-        carried, t = Carried.initial(policy, num_envs), 0
+        carried, t = Carried.initial(policy, columns), 0
         while left.any():
             before, parts = carried, [leaf[0].copy() for leaf in buffer.observation]
             # An episode in which the policy acts on NaN or infinity has no return.
-            tally.episode_return[buffer.valid[0] & ~_all_finite(parts, num_envs, np)] = np.nan
+            tally.episode_return[buffer.valid[0] & ~_all_finite(parts, columns, np)] = np.nan
             observation = unflatten(self.env.observation_space, parts)
             carried, action = self._act(policy, before, observation, buffer.episode_start[0].copy(), key, t)
             buffer.clear()
@@ -136,14 +142,19 @@ class GymnasiumEvaluator(Evaluator):
                 carried = Carried(carried.memory, Previous(carried.previous.action, jax.device_put(buffer.reward[0].copy())))
             if not (valid := buffer.valid[0].copy()).all():  # padding, or a step lost with a worker
                 carried = _select(valid, carried, before)
-            for episode in tally.add(buffer):  # an environment that was lost plays its episode once more
-                if left[episode.env]:
-                    played[episode.env].append(episode)
-                    left[episode.env] -= 1
-            for i in np.flatnonzero((tally.length >= max_steps) & (left > 0)).tolist():
+            for column in np.flatnonzero(buffer.lost[0]).tolist():  # the environment plays its episode once more
+                running[column // self.num_agents] = []
+            for episode in tally.add(buffer):
+                running[episode.env].append(episode)
+                if episode.team_return is not None:
+                    if left[episode.env]:
+                        played[episode.env].append(running[episode.env])
+                        left[episode.env] -= 1
+                    running[episode.env] = []
+            for env in np.flatnonzero((tally.age() >= max_steps) & (left > 0)).tolist():
                 # An endless episode cannot be reset from here: the environment plays no other one.
-                played[i].append(Episode(i, float(tally.episode_return[i]), int(tally.length[i]), int(buffer.success[0, i])))
-                left[i], unfinished = 0, unfinished + 1
+                played[env].append([*running[env], *tally.cut_off(env)])
+                left[env], unfinished = 0, unfinished + 1
             buffer.begin_again()
             t += 1
         # A vector environment shares one seed, and an environment that was lost has another one.
@@ -152,22 +163,22 @@ class GymnasiumEvaluator(Evaluator):
         env_seeds = environment_seeds(self.own.stop, source)[self.own.start :]
         for env, env_seed, episodes in zip(self.own, env_seeds, played, strict=True):
             level = LevelRange.parse(levels).draws(env_seed) if levels and is_known else itertools.repeat(None)
-            for k, episode in enumerate(episodes):
-                rows.append(
-                    {
-                        "index": k * self.num_envs + env if self.config.network.reset_memory else sum(quotas[:env]) + k,
-                        "env_seed": None if k or not is_known else env_seed,
-                        "level": next(level),
-                        "return": episode.episode_return,
-                        "length": episode.length,
-                        "success": None if episode.success == UNREPORTED else episode.success == SUCCESS,
-                    }
-                )
+            for k, of_agents in enumerate(episodes):
+                start = {
+                    "index": k * self.num_envs + env if self.config.network.reset_memory else sum(quotas[:env]) + k,
+                    "env_seed": None if k or not is_known else env_seed,
+                    "level": next(level),
+                }
+                for episode in of_agents:
+                    success = None if episode.success == UNREPORTED else episode.success == SUCCESS
+                    agent = {"agent": episode.agent} if self.num_agents > 1 else {}
+                    numbers = {"return": episode.episode_return, "length": episode.length, "success": success}
+                    rows.append({**start, **agent, **numbers})
         return Episodes.from_rows(rows, unfinished)
 
 
 class _RunningEpisodes(NamedTuple):
-    """Episodes so far, one in each of ``N`` environments, after ``time`` steps."""
+    """Episodes so far, one of each of ``N`` agents, after ``time`` steps."""
 
     time: Int32[Array, ""]
     state: jax_vector.StepState
@@ -194,16 +205,22 @@ class JaxEvaluator(Evaluator):
         return self._chunk.lower(policy, carried, np.zeros(3, np.uint32), True)
 
     def _play(self, policy: ActorCritic, seed: int, stream: int, deterministic: bool, count: int) -> Episodes:
-        chunks, carried = [], Carried.initial(policy, len(self.own))
+        chunks, carried = [], Carried.initial(policy, self.columns)
         for i in range(-(-count // self.num_envs)):
             carried, played = self._chunk(policy, carried, np.array([seed, stream, i], np.uint32), deterministic)
             chunks.append(played)
-        index = np.add.outer(self.num_envs * np.arange(len(chunks)), self.own).ravel()
+        index = np.repeat(np.add.outer(self.num_envs * np.arange(len(chunks)), self.own).ravel(), self.num_agents)
+        agent = np.tile(np.arange(self.num_agents), len(index) // self.num_agents)[index < count]
         result = {name: np.concatenate([np.asarray(c[name]) for c in chunks])[index < count] for name in chunks[0]}
-        unfinished = 0 if self.ends else int((~result.pop("done")).sum())
-        level = result["level"].tolist() if "level" in result else None
+        done = result.pop("done").reshape(-1, self.num_agents).all(axis=1)
         return Episodes(
-            result["episode_return"], result["length"], result.get("success"), unfinished, level=level, index=index[index < count]
+            result["episode_return"],
+            result["length"],
+            result.get("success"),
+            0 if self.ends else int((~done).sum()),
+            level=result["level"].tolist() if "level" in result else None,
+            index=index[index < count],
+            agent=agent.tolist() if self.num_agents > 1 else None,
         )
 
     def _play_chunk(
@@ -212,27 +229,25 @@ class JaxEvaluator(Evaluator):
         """Play an episode in each environment, with random numbers from the ``numbers`` of seed, stream and
         chunk."""
         seed, stream, chunk = numbers
-        env, num_envs = self.env, len(self.own)
+        env, columns, agents = self.env, self.columns, self.num_agents
 
-        def own(drawn: PyTree) -> PyTree:  # this part's share of what all parts draw
-            return jax.tree.map(lambda x: x[self.own.start : self.own.stop], drawn)
+        def own(drawn: PyTree, each: int = 1) -> PyTree:  # this part's share of what all parts draw
+            return jax.tree.map(lambda x: x[self.own.start * each : self.own.stop * each], drawn)
 
         params = jax.tree.map(jnp.asarray, env.default_params)
         key, key_reset = jax.random.split(jax.random.fold_in(evaluation_key(seed, stream), chunk))
         keys_reset = own(jax.random.split(key_reset, self.num_envs))
         env_state, observation = jax_vector.reset(env, keys_reset, params)
-        state, never = jax_vector.StepState(env_state, observation, *carried), jnp.zeros(num_envs, bool)
-        start = _RunningEpisodes(
-            jnp.int32(0), state, CompensatedSum.zeros(num_envs), jnp.zeros(num_envs, jnp.int32), never, never
-        )
+        state, never = jax_vector.StepState(env_state, observation, *carried), jnp.zeros(columns, bool)
+        start = _RunningEpisodes(jnp.int32(0), state, CompensatedSum.zeros(columns), jnp.zeros(columns, jnp.int32), never, never)
 
         def play(now: _RunningEpisodes) -> _RunningEpisodes:
             """A step of all environments whose episode is not done."""
             key_act, key_step = jax.random.split(jax.random.fold_in(key, now.time))
-            episode_start = jnp.broadcast_to(now.time == 0, (num_envs,))
+            episode_start = jnp.broadcast_to(now.time == 0, (columns,))
             # An episode in which the policy acts on NaN or infinity has no return.
-            or_nan = jnp.where(_all_finite(now.state.observation, num_envs, jnp), 0.0, jnp.nan)
-            noise = None if deterministic else own(policy.actor.noise(key_act, (self.num_envs,)))
+            or_nan = jnp.where(_all_finite(now.state.observation, columns, jnp), 0.0, jnp.nan)
+            noise = None if deterministic else own(policy.actor.noise(key_act, (self.num_envs * agents,)), agents)
             keys_step = own(jax.random.split(key_step, self.num_envs))
             after, step, success = jax_vector.policy_step(
                 env, policy, now.state, episode_start, ~now.done, noise, keys_step, params
@@ -252,16 +267,16 @@ class JaxEvaluator(Evaluator):
             # An episode that is cut off counts as no success.
             result["success"] = end.success if self.ends else end.success & end.done
         if isinstance(env, JaxLevels):
-            result["level"] = jax.vmap(env.level)(keys_reset)
+            result["level"] = jnp.repeat(jax.vmap(env.level)(keys_reset), agents)
         return Carried(end.state.memory, end.state.previous), result
 
 
-def _all_finite(observation: Observation, num_envs: int, xp: Any) -> Bool[Array, " N"]:
-    """Whether all floating-point numbers in the observation of each environment are finite; ``xp`` is NumPy or JAX's."""
-    finite = xp.ones(num_envs, bool)
+def _all_finite(observation: Observation, columns: int, xp: Any) -> Bool[Array, " N"]:
+    """Whether all floating-point numbers in the observation of each agent are finite; ``xp`` is NumPy or JAX's."""
+    finite = xp.ones(columns, bool)
     for x in jax.tree.leaves(observation):
         if xp.issubdtype(x.dtype, xp.floating):
-            finite &= xp.isfinite(x).reshape(num_envs, -1).all(axis=1)
+            finite &= xp.isfinite(x).reshape(columns, -1).all(axis=1)
     return finite
 
 

@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Key
 
 from proximo.config import Config
 from proximo.errors import ConfigError
-from proximo.math.across_devices import num_devices, own_key
+from proximo.math.across_devices import own_key
 from proximo.math.running_statistics import RunningStatistics
 from proximo.networks import ActorCritic
 from proximo.ppo.hyperparameters import Hyperparameters, StaticSettings
@@ -65,7 +65,7 @@ def update(state: LearnerState, rollout: Rollout) -> tuple[LearnerState, Metrics
         reward_normalizer=reward_normalizer,
         adaptive=adapt(state, largest_divergence(step_metrics)),
         key=key,
-        steps=add_steps(state.steps, rollout.episode_start.size * num_devices()),
+        steps=add_steps(state.steps, state.static.batch_size),
     )
     return new_state, summarize(state, batch, step_metrics)
 
@@ -88,7 +88,9 @@ def gradient_step(
     return (stepped, active), {**metrics, "active": active.astype(jnp.float32)}
 
 
-def init_learner(key: Key[Array, ""], policy: ActorCritic, config: Config, hyperparameters: Hyperparameters) -> LearnerState:
+def init_learner(
+    key: Key[Array, ""], policy: ActorCritic, config: Config, hyperparameters: Hyperparameters, num_agents: int = 1
+) -> LearnerState:
     """The state of a learner before its first update.
 
     Args:
@@ -96,6 +98,7 @@ def init_learner(key: Key[Array, ""], policy: ActorCritic, config: Config, hyper
         policy: the initial policy.
         config: the settings.
         hyperparameters: as ``make_hyperparameters(config.ppo)`` returns them; they may be traced.
+        num_agents: agents of one environment.
 
     Raises:
         ConfigError: if the policy has no weight matrix for ``weight_decay``.
@@ -107,7 +110,7 @@ def init_learner(key: Key[Array, ""], policy: ActorCritic, config: Config, hyper
             f"weight_decay = {decay} decays arrays of two or more axes that are named weight... or kernel..., "
             "and this policy has none: rename the weight matrices of the custom network, or set weight_decay = 0."
         )
-    returns = RewardNormalizer(RunningStatistics.of_shape(()), jnp.zeros(config.env.num_envs))
+    returns = RewardNormalizer(RunningStatistics.of_shape(()), jnp.zeros(config.env.num_envs * num_agents))
     kl_coef = jnp.float32(ppo.objective_settings.kl_coef) if ppo.objective == "kl_penalty" else None
     state = LearnerState(
         policy=policy,

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
-from proximo.math.across_devices import num_devices, on_any_device, total
+from proximo.math.across_devices import on_any_device, total
 from proximo.math.loss_terms import approximate_kl, probability_ratio
 from proximo.math.masked_statistics import masked_mean
 from proximo.networks import ActorCritic
@@ -47,7 +47,7 @@ def ratios(before: LearnerState, policy: ActorCritic, rollout: Rollout) -> Float
 
 def memory_is_due(state: LearnerState, rollout: Rollout) -> Bool[Array, ""]:
     """Whether the memory is diagnosed after the update from ``state``."""
-    updates = jnp.round(steps_to_float(state.steps) / (rollout.episode_start.size * num_devices()))
+    updates = jnp.round(steps_to_float(state.steps) / state.static.batch_size)
     return jnp.mod(updates + 1, state.static.diagnose_every) == 0
 
 

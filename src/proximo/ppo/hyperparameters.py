@@ -60,10 +60,12 @@ class StaticSettings:
     Attributes:
         ppo: the settings that are not traced. Custom code replaces its name, and ``sequence_length`` is a number of steps
             (1 without a memory). A traced setting that is on is None here; its value is in ``Hyperparameters``.
+        batch_size: environment steps of an update, over all devices.
         diagnose_every: updates between two diagnoses of the memory; 0: never.
     """
 
     ppo: PPOConfig
+    batch_size: int
     diagnose_every: int
 
     @classmethod
@@ -76,7 +78,7 @@ class StaticSettings:
                 static = leaf.with_value(static, None)
             elif leaf.group == "ppo" and is_custom(value):
                 static = leaf.with_value(static, _function(leaf.name, value))
-        return cls(static.ppo, config.diagnose_every)
+        return cls(static.ppo, config.batch_size, config.diagnose_every)
 
 
 def _function(setting: str, value: str | Custom) -> Any:

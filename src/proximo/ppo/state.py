@@ -26,7 +26,7 @@ class RewardNormalizer(eqx.Module):
 
     Attributes:
         statistics: mean and variance of the discounted return, over all environments.
-        running_return: N: the discounted return of the running episode of each environment.
+        running_return: N: the discounted return of the running episode of each agent of each environment.
     """
 
     statistics: RunningStatistics

@@ -14,9 +14,11 @@ from proximo.config import Config
 from proximo.custom_code import custom_code_errors
 from proximo.envs import Environment, GymnasiumEnvironment
 from proximo.envs.gymnasium.environment import construction_errors
+from proximo.envs.gymnasium.parallel_env import ParallelEnv
 from proximo.envs.gymnasium.rollout_buffer import UNREPORTED
 from proximo.envs.gymnasium.stepper import SUCCESS_KEYS, environment_seeds, reported_success
 from proximo.envs.gymnasium.vector_env_adapter import autoreset_of, final_observation
+from proximo.envs.protocol import num_agents
 from proximo.errors import EnvError
 from proximo.evaluation.episodes import environment_source, evaluation_key
 from proximo.evaluation.evaluators import JAX_TOGETHER
@@ -28,11 +30,12 @@ from proximo.spaces import ACTION_MASK, action_dtype, allowed_action, leaves, un
 from proximo.types import is_key
 
 DEFAULT_FPS = 30.0
-Agent = Callable[[Any, bool, float, Callable[[], Key[Array, ""]]], np.ndarray]
-"""``agent(observation, episode_start, reward, key) -> action``. Observation and action have a leading axis of 1, the reward is the one
-of the last action, and ``key()`` may sample the action."""
-Step = tuple[Draw, float, bool, bool, bool | None]
-"""What draws the environment as it is now; reward, terminated, truncated, and success, if it is reported."""
+Agent = Callable[[Any, bool, np.ndarray, Callable[[], Key[Array, ""]]], np.ndarray]
+"""``agent(observation, episode_start, reward, key) -> action``. Observation and action have a leading axis of agents, which is 1 if there
+is one; ``reward`` has an entry for the last action of each, and ``key()`` may sample the actions."""
+Step = tuple[Draw, np.ndarray, bool, bool, bool | None]
+"""What draws the environment as it is now; the reward of each agent; whether the episode of the environment terminated or was truncated,
+and success, if it is reported."""
 
 
 class Player:
@@ -41,6 +44,8 @@ class Player:
 
     draws_at_once = True
     """Whether pictures are drawn at once. Otherwise, a stored one has a state of the environment."""
+    _has_axis: bool
+    """Whether the environment takes and returns arrays with an axis of agents."""
 
     def __init__(self, env: Environment, config: Config, seed: int, stream: int, window: bool = False):
         self.env: Any = env
@@ -55,8 +60,9 @@ class Player:
         if not self._window:
             prepare_drawing(self.env_id)
         with custom_code_errors(f"Making {self.env_id} to watch"):
-            self._single = self._make()
-        self._lacks_mode = self.env.without_render_mode(self._single)
+            made = self._make()
+        self._lacks_mode = self.env.without_render_mode(made)
+        self._single, self._has_axis = (Agents(made), True) if self.env.spec.agents else (made, self.env.make is None)
 
     def _make(self) -> Any:
         """One environment that draws, if it can. It may accept the mode ``rgb_array`` without declaring it,
@@ -71,24 +77,28 @@ class Player:
             self._window, self._renders = False, isinstance(error, TypeError)
             return make()
 
-    def episode(self, number: int, agent: Agent, reward: float) -> Iterator[Step]:
+    def episode(self, number: int, agent: Agent, reward: np.ndarray) -> Iterator[Step]:
         """Play an episode without an end. Yields its start and each step. ``reward`` is the last one before it."""
-        space, actions = self.env.observation_space, self.env.action_space
+        space, actions, count = self.env.observation_space, self.env.action_space, num_agents(self.env)
         with custom_code_errors(f"{self.env_id}.reset"):
             observation, _ = self._single.reset(**self._arguments(number))
-        gained, terminated, truncated, success = 0.0, False, False, UNREPORTED
+        gained, over, any_truncated, success = np.zeros(count, np.float32), np.zeros(count, bool), False, UNREPORTED
         for time in itertools.count():
-            observation = unflatten(space, [np.asarray(x.of(observation)).astype(x.dtype)[None] for x in leaves(space)])
-            is_success = None if success == UNREPORTED else bool(success)
-            yield self._picture(observation), gained, bool(terminated), bool(truncated), is_success
+            observation = unflatten(
+                space, [np.asarray(x.of(observation)).astype(x.dtype).reshape((count, *x.shape)) for x in leaves(space)]
+            )
+            is_over, is_success = bool(over.all()), None if success == UNREPORTED else bool(success)
+            yield self._picture(observation), gained, is_over and not any_truncated, is_over and any_truncated, is_success
             self._total += 1
             chosen = agent(observation, time == 0, reward, self._action_key)
-            action = np.asarray(chosen, action_dtype(actions)).reshape(actions.shape)[()]
+            action = np.asarray(chosen, action_dtype(actions)).reshape((count, *actions.shape))
             with custom_code_errors(f"{self.env_id}.step"):
-                observation, reward, terminated, truncated, info = self._single.step(action)
-            # Returns are sums of float32 rewards, as in a rollout.
-            reward, success = float(np.float32(reward)), reported_success(info)
-            gained = reward
+                observation, *results, info = self._single.step(action if self._has_axis else action[0])
+            given, terminated, truncated = (np.asarray(x).reshape(count) for x in results)
+            # Returns are sums of float32 rewards, as in a rollout. An agent whose episode is over gets none.
+            reward = gained = np.where(over, 0.0, given).astype(np.float32)
+            any_truncated = bool((~over & truncated & ~terminated).any())
+            over, success = over | terminated | truncated, reported_success(info)
 
     def _arguments(self, number: int) -> dict[str, int]:
         if self.env.make is None:  # most vector environments add the number of an environment to their seed
@@ -131,8 +141,34 @@ class Player:
             self._single.close()
 
 
+class Agents:
+    """A ``ParallelEnv`` with an axis of agents. Absent ones observe zeros."""
+
+    def __init__(self, env: ParallelEnv):
+        self.env, self.render, self.close, self.names = env, env.render, env.close, env.names
+
+    def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
+        observations, _ = self.env.reset(**arguments)
+        return self._stacked(observations), {}
+
+    def step(self, actions: np.ndarray) -> tuple[Any, ...]:
+        acting = self.env.present
+        observations, *results, infos = self.env.step({name: actions[i] for i, name in enumerate(self.names) if name in acting})
+        defaults = 0.0, True, True  # of absent agents
+        columns = (
+            [of_agent.get(name, default) for name in self.names] for of_agent, default in zip(results, defaults, strict=True)
+        )
+        reported = [of_agent for of_agent in infos.values() if reported_success(of_agent) != UNREPORTED]
+        return self._stacked(observations), *columns, {"success": all(map(reported_success, reported))} if reported else {}
+
+    def _stacked(self, observations: dict[str, Any]) -> Any:
+        first = next(iter(observations.values()))
+        of_all = [observations.get(name, jax.tree.map(lambda x: np.zeros_like(x), first)) for name in self.names]
+        return jax.tree.map(lambda *x: np.stack(x), *of_all)
+
+
 class OnlyEnvironment:
-    """A vector environment of one as a single environment. Its last observation of an episode is the true one."""
+    """A vector environment of one. Its last observation of an episode is the true one."""
 
     def __init__(self, env: Any, env_id: str):
         self.env, self.resets_at_once = env, autoreset_of(env, env_id) == "same_step"
@@ -141,18 +177,16 @@ class OnlyEnvironment:
 
     def reset(self, seed: int) -> tuple[Any, dict[str, Any]]:
         self._was_reset = False
-        observation, info = self.env.reset(seed=seed)
-        return jax.tree.map(lambda x: x[0], observation), info
+        return self.env.reset(seed=seed)
 
-    def step(self, action: Any) -> tuple[Any, ...]:
-        observation, reward, [terminated], [truncated], info = self.env.step(np.asarray(action)[None])
-        seen = jax.tree.map(lambda x: x[0], observation)
-        self._was_reset = self.resets_at_once and bool(terminated or truncated)
+    def step(self, actions: np.ndarray) -> tuple[Any, ...]:
+        seen, reward, terminated, truncated, info = self.env.step(actions)
+        self._was_reset = self.resets_at_once and bool(np.all(np.asarray(terminated) | truncated))
         if self._was_reset:
-            final = final_observation(info, 0)
-            seen, info = seen if final is None else final, info.get("final_info", info)
-        success: Any = {key: np.asarray(info[key])[0] for key in SUCCESS_KEYS if key in info}
-        return seen, reward[0], terminated, truncated, success
+            finals = [final_observation(info, i) for i in range(len(actions))]
+            seen = seen if any(final is None for final in finals) else jax.tree.map(lambda *x: np.stack(x), *finals)
+            info = info.get("final_info", info)
+        return seen, reward, terminated, truncated, {key: np.asarray(info[key]) for key in SUCCESS_KEYS if key in info}
 
     def render(self) -> np.ndarray | None:
         """The picture; None if the vector environment cannot draw. With same-step autoreset, an episode has
@@ -177,6 +211,7 @@ class JaxPlayer(Player):
         prepare_pygame()
         self.limit, together = self.config.env.max_episode_steps, JAX_TOGETHER if self.config.network.reset_memory else 1
         self._single = JaxAsGymnasium(self.env, self._key, together, self.config.run.matmul_precision)
+        self._has_axis = num_agents(self.env) > 1
 
     def _arguments(self, number: int) -> dict[str, int]:
         return {"seed": number}
@@ -214,7 +249,7 @@ class PlayedStep:
     step: int
     draw: Draw
     episode_return: float
-    """The sum of rewards so far."""
+    """The sum of rewards so far, of all agents."""
     ended: str = ""
     """``terminated``, ``truncated``, or ``cut`` by the player; empty while the episode goes on."""
     success: bool | None = None
@@ -228,14 +263,15 @@ class PlayedStep:
 
 def policy_agent(policy: Policy, deterministic: bool = True) -> Agent:
     """Acts with a trained policy."""
-    memory, predict = policy.init_memory(), getattr(Forward.of(policy.config.network), "predict", None)
+    count = num_agents(policy.env)
+    memory, predict = policy.init_memory(count), getattr(Forward.of(policy.config.network), "predict", None)
 
-    def act(observation: Any, episode_start: bool, reward: float, key: Callable[[], Key[Array, ""]]) -> np.ndarray:
+    def act(observation: Any, episode_start: bool, reward: np.ndarray, key: Callable[[], Key[Array, ""]]) -> np.ndarray:
         nonlocal memory
         if predict is not None:
             return predict(policy.actor_critic, observation, deterministic)
-        how = {"deterministic": deterministic, "key": None if deterministic else key(), "reward": np.array([reward], np.float32)}
-        action, memory = policy.predict(observation, memory, [episode_start], **how)
+        how = {"deterministic": deterministic, "key": None if deterministic else key(), "reward": reward}
+        action, memory = policy.predict(observation, memory, [episode_start] * count, **how)
         return action
 
     return act
@@ -246,19 +282,21 @@ def random_agent(env: Environment, seed: int) -> Agent:
     action_space, rng = env.action_space, np.random.default_rng(seed)
 
     def act(observation: Any, *_: Any) -> np.ndarray:
-        mask = observation.get(ACTION_MASK) if isinstance(observation, dict) else None
-        return np.stack([allowed_action(action_space, rng, mask)])
+        masks = observation.get(ACTION_MASK) if isinstance(observation, dict) else None
+        masks = [None] * num_agents(env) if masks is None else masks
+        return np.stack([allowed_action(action_space, rng, mask) for mask in masks])
 
     return act
 
 
 def play(player: Player, agent: Agent, episodes: int, max_steps: int) -> Iterator[PlayedStep]:
     """Play episodes. Yields each reset and each step. An episode is cut off after ``max_steps``."""
-    reward = 0.0  # of the last action, also across episodes: a policy that keeps its memory observes it
+    # Of the last action, also across episodes: a policy that keeps its memory observes it.
+    reward = np.zeros(num_agents(player.env), np.float32)
     for episode in range(episodes):
         episode_return = 0.0
         for step, (draw, gained, terminated, truncated, success) in enumerate(player.episode(episode, agent, reward)):
-            reward, episode_return = gained, episode_return + gained
+            reward, episode_return = gained, episode_return + float(gained.sum())
             truncated = truncated or 0 < player.limit <= step
             ended = "terminated" if terminated else "truncated" if truncated else "cut" if step >= max_steps else ""
             is_whole = terminated or truncated

@@ -5,7 +5,7 @@ import functools
 import numpy as np
 
 EPISODE_WINDOW = 100
-COUNTS = ("rollout/episodes", "rollout/restarts")
+COUNTS = ("rollout/episodes", "rollout/team_episodes", "rollout/restarts")
 EXTREMES = {"min": np.min, "max": np.max}
 
 
@@ -44,8 +44,9 @@ class MetricsWindow:
 
 def _merged(name: str, rows: list[dict[str, float]]) -> float:
     is_of_episodes = name.startswith("rollout/") and name not in COUNTS
-    rows = [row for row in rows if row["rollout/episodes"] or not is_of_episodes]
-    values, weights = (np.array([row[column] for row in rows]) for column in (name, "rollout/episodes"))
+    number = "rollout/team_episodes" if name.startswith("rollout/team_") else "rollout/episodes"
+    rows = [row for row in rows if row[number] or not is_of_episodes]
+    values, weights = (np.array([row[column] for row in rows]) for column in (name, number))
     if name in COUNTS:
         return float(values.sum())
     if not rows:

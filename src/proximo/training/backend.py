@@ -17,6 +17,7 @@ from proximo.collect.devices import on_one_device, row_of, whole
 from proximo.collect.environment import evaluation_during_training
 from proximo.config import Config
 from proximo.envs import Environment
+from proximo.envs.protocol import num_agents
 from proximo.evaluation.episodes import Episodes
 from proximo.evaluation.evaluators import GymnasiumEvaluator, make_evaluator
 from proximo.jax_setup import return_freed_memory
@@ -227,6 +228,11 @@ class TimedCalls:
     def steps(self) -> int:
         """Environment steps of each seed in all calls so far."""
         return self.updates * self.backend.config.batch_size
+
+    @property
+    def num_agents(self) -> int:
+        """Agents of an environment."""
+        return num_agents(self.backend.env)
 
     def num_updates(self, update: int, boundary: float) -> int:
         """Updates of the next call, from ``update`` to ``boundary`` at most; at least 1."""

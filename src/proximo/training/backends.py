@@ -263,7 +263,7 @@ class GymnasiumBackend(Backend):
         finally:
             self._learns = False
         if not healthy and not self._bad_environment:
-            self._bad_environment = bad_environment(rollout, self.collector.part.start)
+            self._bad_environment = bad_environment(rollout, self.collector.part.start, self.collector.env.num_agents)
         return learner, healthy, dict(zip(metrics.names, np.asarray(metrics.values).tolist(), strict=True))
 
     def observation(self, state: TrainState) -> Observation | None:
@@ -304,7 +304,7 @@ class GymnasiumBackend(Backend):
             super().close()
 
 
-def bad_environment(rollout: Rollout, first_env: int) -> str:
+def bad_environment(rollout: Rollout, first_env: int, num_agents: int = 1) -> str:
     """Which environment returned NaN or infinity, and in which step, in words; empty if none did.
     ``first_env`` is the number of the first environment of ``rollout``."""
     observations = zip(*map(jax.tree.leaves, (rollout.observation, rollout.last_observation)), strict=True)
@@ -316,4 +316,4 @@ def bad_environment(rollout: Rollout, first_env: int) -> str:
     if not found:
         return ""
     t, i, name = min(found, key=lambda place: place[0])  # the policy may observe a reward in the step after
-    return f"environment {first_env + i} gave it as {name} in step {t} of the rollout"
+    return f"environment {first_env + i // num_agents} gave it as {name} in step {t} of the rollout"

@@ -7,6 +7,7 @@ import jax
 
 from proximo.config import Config, custom_settings, text_of
 from proximo.config.custom import is_custom
+from proximo.envs.protocol import num_agents
 from proximo.envs.registry import twin
 from proximo.jax_setup import available_devices, cores
 from proximo.math.running_statistics import RunningStatistics
@@ -33,14 +34,16 @@ def run_summary(backend: Backend, resumed_at: int | None = None) -> dict[str, st
     some = "observations" if None not in parts else "floating-point parts of observations"
     normalized = [some] if any(part is not None for part in parts) else []
     normalized += ["rewards"] if ppo.normalizes_reward else []
-    jax_twin = twin(config.env.id)
+    jax_twin, agents = twin(config.env.id), num_agents(env)
+    of_agents = f" × {agents} agents" if agents > 1 else ""
     return {
         "environment": f"{config.env.id}: {env.observation_space} → {env.action_space}",
         "based on": config.started_from,
         "given": describe_settings(config.given),
         "network": f"{describe_network(config, policy)}: {all_sizes - of_normalizer:,} parameters",
-        "batch": f"{amount(config.env.num_envs, 'environment')} × {amount(ppo.num_steps, 'step')} = {batch}, "
-        f"{amount(ppo.num_epochs, 'epoch')} × {amount(ppo.num_minibatches, 'minibatch', 'es')} of {batch // ppo.num_minibatches}{sequences}",
+        "batch": f"{amount(config.env.num_envs, 'environment')}{of_agents} × {amount(ppo.num_steps, 'step')} = {batch * agents}, "
+        f"{amount(ppo.num_epochs, 'epoch')} × {amount(ppo.num_minibatches, 'minibatch', 'es')} of "
+        f"{batch * agents // ppo.num_minibatches}{sequences}",
         "training": f"{total:,} steps{rounded} in {amount(config.total_updates, 'update')}, {seeds}{resumed}",
         "settings": f"learning rate {ppo.learning_rate}, γ {ppo.gamma:g}, λ {ppo.gae_lambda:g}, clip {ppo.clip_eps}, "
         f"entropy {ppo.ent_coef}",

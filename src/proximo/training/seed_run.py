@@ -23,7 +23,7 @@ from proximo.training.backend import TimedCalls
 from proximo.training.callbacks import SeedCallbacks
 from proximo.types import TrainState
 
-EVALUATED = ("return_mean", "return_std", "return_iqm", "length_mean", "success_rate")
+EVALUATED = ("return_mean", "return_std", "return_iqm", "team_return_mean", "length_mean", "success_rate")
 """The statistics of an evaluation in its row."""
 
 
@@ -58,6 +58,8 @@ class Result:
     """Whether a callback stopped the training."""
     callbacks: tuple[Any, ...] = ()
     """The callbacks of this seed: the given objects or, with several seeds, copies of them."""
+    num_agents: int = 1
+    """Agents of an environment. ``num_agents * steps_per_second`` counts the steps of all."""
     resumed_at: int = 0
     """Step that this session resumed from; 0 for a new run."""
     seeds_together: int = 1
@@ -163,6 +165,8 @@ class SeedRun:
             seconds = self.calls.seconds - later * self.calls.last_seconds_per_update
             steps = self.calls.steps - later * self.config.batch_size
             time_columns = {"time/steps_per_second": steps / seconds if seconds else 0.0, "time/seconds": seconds}
+            if (agents := self.calls.num_agents) > 1:
+                time_columns["time/agent_steps_per_second"] = agents * time_columns["time/steps_per_second"]
             self.trackers.write(step, {**self.window.merge(), **time_columns})
 
     def evaluated(self, step: int, episodes: Episodes, seconds: float, is_last: bool) -> dict[str, Any]:
@@ -171,7 +175,7 @@ class SeedRun:
         if not is_last:
             self.evaluation_steps += int(episodes.length.sum())
         self.last_evaluation = {"step": step, **episodes.summary()}
-        row = {f"eval/{name}": x for name in EVALUATED if (x := self.last_evaluation[name]) is not None}
+        row = {f"eval/{name}": x for name in EVALUATED if (x := self.last_evaluation.get(name)) is not None}
         self.trackers.write(step, {**row, "time/evaluation_seconds": self.evaluation_seconds})
         reached = self.last_evaluation["return_mean"]
         # NaN is never the best, because no later evaluation would compare as better.
@@ -215,6 +219,7 @@ class SeedRun:
             interrupted=interrupted if self.stopped_at is None else None,
             stopped=self.stopped_at is not None,
             callbacks=self.callbacks.objects,
+            num_agents=calls.num_agents,
             resumed_at=self.step,
             seeds_together=seeds_together,
         )

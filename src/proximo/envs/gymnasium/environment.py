@@ -13,9 +13,11 @@ import gymnasium as gym
 
 from proximo.custom_code import custom_code_errors
 from proximo.envs.gymnasium.action_masks import MaskInObservation, VectorMaskInObservation, mask_size, with_mask
+from proximo.envs.gymnasium.agents import make_stepper
+from proximo.envs.gymnasium.parallel_env import ParallelEnv, has_agents
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.gymnasium.rollout_buffer import BufferLayout
-from proximo.envs.gymnasium.stepper import EnvironmentSpec, Stepper, checked_reset
+from proximo.envs.gymnasium.stepper import EnvironmentSpec, checked_reset
 from proximo.envs.gymnasium.vector_env_adapter import VectorStepper, autoreset_of
 from proximo.envs.gymnasium.vector_environment import AUTO, VectorEnvironment, VectorOptions, reports_waiting
 from proximo.envs.gymnasium.worker_process import POSIX
@@ -57,6 +59,7 @@ class GymnasiumEnvironment(Described):
     id = property(lambda self: self.spec.env_id)
     observation_space = property(lambda self: self.spec.observation_space)
     action_space = property(lambda self: self.spec.action_space)
+    num_agents = property(lambda self: self.spec.num_agents)
 
     def without_render_mode(self, one: Any) -> str:
         """What to do if ``one`` of these environments declares that it can draw, but was made without a ``render_mode``; else ""."""
@@ -106,9 +109,9 @@ class GymnasiumEnvironment(Described):
         Raises ``ConfigError`` if they cannot be stepped with these options, and ``EnvError`` if one cannot be made.
         """
         self.check(num_envs, options)
-        layout, groups = BufferLayout(num_steps, num_envs, self.observation_space, self.action_space), options.num_groups
+        layout = BufferLayout(num_steps, num_envs * self.num_agents, self.observation_space, self.action_space)
         make: Any = self.make
-        make_stepper, where = partial(Stepper, make, self.spec), "in this process"
+        stepper, where, groups = partial(make_stepper, make, self.spec), "in this process", options.num_groups
         workers = options.num_workers
         if self.uses_vector_env(options):
             make_vector: Any = self.make_vector
@@ -116,7 +119,7 @@ class GymnasiumEnvironment(Described):
             where = "in their own vector environment" if groups == 1 else f"in {groups} vector environments"
             if groups > 1:
                 make_vector = partial(make_vector, num_threads=max(1, min(options.cores, num_envs) // groups))
-            make_stepper = partial(VectorStepper, make_vector, self.spec, is_async=groups > 1)
+            stepper = partial(VectorStepper, make_vector, self.spec, is_async=groups > 1)
         elif workers == AUTO and (workers := self.default_workers(num_envs, groups, options.cores)):
             try:
                 pickled(make, self.id)
@@ -131,7 +134,7 @@ class GymnasiumEnvironment(Described):
         with reports_waiting(options.warn, num_envs, self.id, options.reset_timeout if workers else 0.0):
             if workers:
                 return WorkerVectorEnvironment(make, layout, self.spec, dataclasses.replace(options, num_workers=workers))
-            return VectorEnvironment(make_stepper, layout, options, where)
+            return VectorEnvironment(stepper, layout, options, where, self.num_agents)
 
 
 @contextlib.contextmanager
@@ -169,6 +172,13 @@ def _make(
 ) -> Any:
     """Make one environment with its preprocessing, and with its mask of ``size`` entries (0: none)."""
     made = make(render_mode=render_mode) if renders and render_mode is not None else make()
+    if has_agents(made):
+        if preprocessing != Preprocessing(max_episode_steps=preprocessing.max_episode_steps):
+            raise ConfigError(
+                f"{env_id} has several agents: preprocessing, frame_stack, action_repeat, levels, wrappers, drop_observations and life_loss "
+                "are for one; use SuperSuit in a function that makes the environment."
+            )
+        return ParallelEnv(made, env_id, size)
     env = preprocessing.wrap(made, env_id)
     return MaskInObservation(env, size, env_id) if size else env
 
@@ -211,9 +221,19 @@ def _example(
         if lives and "lives" not in info:
             raise EnvError(f"life_loss = true: {env_id} does not report lives in its info.")
         observation, action = spaces.values()
-        if not is_threaded and (size := mask_size(env, info)):
+        names = env.names if isinstance(env, ParallelEnv) else ()
+        if not is_threaded and (size := mask_size(env, info[names[0]] if names else info)):
             observation = with_mask(observation, size)
         # Here the spaces are converted, once.
         observation_space, action_space = from_any(observation, "observation"), from_any(action, "action")
-        spec = EnvironmentSpec(env_id, observation_space, action_space, limit, checks_actions=bool(prefix), life_loss=lives)
+        spec = EnvironmentSpec(
+            env_id,
+            observation_space,
+            action_space,
+            limit,
+            checks_actions=bool(prefix),
+            life_loss=lives,
+            num_agents=len(names) or getattr(env, "num_envs", 1),
+            agents=names,
+        )
         return spec, size, dict(getattr(env, "metadata", None) or {})

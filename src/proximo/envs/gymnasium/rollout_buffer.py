@@ -19,7 +19,7 @@ UNREPORTED, FAILURE, SUCCESS = -1, 0, 1
 
 @dataclass(frozen=True, eq=False)
 class RolloutBuffer:
-    """``T`` steps of ``N`` environments. Arrays of T+1 rows are known before a step, arrays of T rows are its results."""
+    """``T`` steps of ``N`` columns, each of which is one agent of one environment. Arrays of T+1 rows are known before a step, arrays of T rows are its results."""
 
     observation: tuple[np.ndarray, ...]
     """T+1 N ..., one array for each leaf: the observation before step ``t``."""
@@ -36,16 +36,16 @@ class RolloutBuffer:
     life_lost: np.ndarray
     """T N bool: a life was lost. The learner treats this as a termination; the episode continues."""
     valid: np.ndarray
-    """T+1 N bool: False on padding: autoreset steps and steps lost with a worker, which ignore their action."""
+    """T+1 N bool: False on padding: autoreset steps, steps lost with a worker and absent agents, which ignore their action."""
     lost: np.ndarray
     """T N bool: the environment was lost in this step, and a new one follows. ``valid`` is False too."""
     success: np.ndarray
     """T N int8: SUCCESS, FAILURE or UNREPORTED, in the last step of an episode."""
     final_observation: tuple[np.ndarray, ...]
-    """N ..., one array for each leaf: the true final observation of each environment that the latest step truncated."""
+    """N ..., one array for each leaf: the true final observation of each episode that the latest step truncated."""
 
     def columns(self, columns: range) -> RolloutBuffer:
-        """A view of these columns, which are environments."""
+        """A view of these columns."""
         part = slice(columns.start, columns.stop)
         return self._view((slice(None), part), part)
 
@@ -77,20 +77,20 @@ class BufferLayout:
     """Positions of the arrays of a rollout buffer in one piece of memory."""
 
     num_steps: int
-    num_envs: int
+    num_columns: int
     observation_space: Space
     action_space: ActionSpace
 
     def _fields(self) -> Iterator[tuple[str, tuple[int, ...], np.dtype]]:
-        rows, envs = self.num_steps, self.num_envs
+        rows, columns = self.num_steps, self.num_columns
         for leaf in leaves(self.observation_space):
-            yield "observation", (rows + 1, envs, *leaf.shape), leaf.dtype
-            yield "final_observation", (envs, *leaf.shape), leaf.dtype
-        yield "action", (rows, envs, *self.action_space.shape), action_dtype(self.action_space)
-        yield "reward", (rows, envs), np.dtype(np.float32)
-        yield "success", (rows, envs), np.dtype(np.int8)
+            yield "observation", (rows + 1, columns, *leaf.shape), leaf.dtype
+            yield "final_observation", (columns, *leaf.shape), leaf.dtype
+        yield "action", (rows, columns, *self.action_space.shape), action_dtype(self.action_space)
+        yield "reward", (rows, columns), np.dtype(np.float32)
+        yield "success", (rows, columns), np.dtype(np.int8)
         for name in ("episode_start", "valid", "terminated", "truncated", "life_lost", "lost"):
-            yield name, (rows + (name in ("episode_start", "valid")), envs), np.dtype(bool)
+            yield name, (rows + (name in ("episode_start", "valid")), columns), np.dtype(bool)
 
     @property
     def size(self) -> int:

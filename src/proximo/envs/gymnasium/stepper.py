@@ -33,6 +33,10 @@ class EnvironmentSpec:
     """Whether actions are checked before each step, because native code may crash at others."""
     life_loss: bool = False
     """Report a decrease of ``info["lives"]`` as a lost life."""
+    num_agents: int = 1
+    """Agents of one environment, each of which is a column of the rollout buffer."""
+    agents: tuple[str, ...] = ()
+    """Their names, if the environment is a ``ParallelEnv``."""
     first_env: int = 0
     """Number of the first environment among all environments of a training, which may be divided among processes."""
 
@@ -73,8 +77,9 @@ class BaseStepper(abc.ABC):
     """What all steppers share: their ``columns`` of a rollout buffer, and the check of action masks."""
 
     def __init__(self, spec: EnvironmentSpec, buffer: RolloutBuffer, columns: range):
-        self.spec, self.rows, self.num_envs = spec, buffer.columns(columns), len(columns)
-        self.first, self.sizes = spec.first_env + columns.start, mask_sizes(spec.action_space)
+        self.spec, self.rows, self.num_columns = spec, buffer.columns(columns), len(columns)
+        self.num_envs, self.first = len(columns) // spec.num_agents, spec.first_env + columns.start // spec.num_agents
+        self.sizes = mask_sizes(spec.action_space)
         self.leaves = leaves(spec.observation_space)
         self.single = len(self.leaves) == 1 and not self.leaves[0].path
         self.masks = [i for i, leaf in enumerate(self.leaves) if leaf.path == (ACTION_MASK,)]
@@ -83,8 +88,8 @@ class BaseStepper(abc.ABC):
         """Steps since the reset, and the method of the environment that is running, for messages."""
 
     @abc.abstractmethod
-    def where(self, number: int | None = None) -> str:
-        """The call that is running, of the environment ``number`` if it is given, for messages."""
+    def where(self, column: int | None = None) -> str:
+        """The call that is running, of the environment of ``column`` if it is given, for messages."""
 
     def write(self, arrays: tuple[np.ndarray, ...], place: int | tuple[int, int], observation: Any) -> None:
         """Store the leaves of an observation in the ``place`` of ``arrays``."""
@@ -94,14 +99,14 @@ class BaseStepper(abc.ABC):
         for array, leaf in zip(arrays, self.leaves, strict=True):
             array[place] = leaf.of(observation)
 
-    def check_masks(self, row: int, acts: Any = True) -> None:
-        """Raise ``EnvError`` if a mask in ``row`` allows no action in a component of an environment that ``acts``."""
+    def check_masks(self, row: int) -> None:
+        """Raise ``EnvError`` if a mask in ``row`` allows no action in a component, in a column that acts."""
         for leaf in self.masks:
-            masks = self.rows.observation[leaf][row].reshape(self.num_envs, -1)
+            masks = self.rows.observation[leaf][row].reshape(self.num_columns, -1)
             starts = mask_starts(self.sizes, masks.shape[1])
             # A mask of another size is an error where the policy is made.
             allowed = np.logical_or.reduceat(masks, (0,) if starts is None else starts, axis=1)
-            for i in np.flatnonzero(~allowed.all(axis=1) & acts):
+            for i in np.flatnonzero(~allowed.all(axis=1) & self.rows.valid[row]):
                 component = f" in component {np.argmin(allowed[i])}" if allowed.shape[1] > 1 else ""
                 raise EnvError(
                     f"{self.where(int(i))} returned an action_mask that allows no action{component}: at least one must be allowed while "
@@ -125,7 +130,7 @@ class Stepper(BaseStepper):
         """The environment that is running."""
         self.envs: list[Any] = []
         try:
-            for _ in columns:
+            for _ in range(self.num_envs):
                 self.envs.append(make())
         except BaseException:
             self.close()
@@ -164,6 +169,8 @@ class Stepper(BaseStepper):
     def step(self, t: int) -> bool:
         """Take step ``t`` of all environments. Returns whether it truncated an episode."""
         actions = self.rows.action[t].copy()  # an environment may keep its action
+        if self.spec.agents:
+            actions = actions.reshape(self.num_envs, self.spec.num_agents, *actions.shape[1:])
         self.call, any_truncated = "step", False
         for k, env in enumerate(self.envs):
             self.k = k
@@ -202,9 +209,10 @@ class Stepper(BaseStepper):
         self._begin(t + 1, k)
         return truncated
 
-    def where(self, number=None):
-        if number is not None:
-            self.k, self.call = number, "step" if self.lengths[number] else "reset"
+    def where(self, column=None):
+        if column is not None:
+            self.k = column // self.spec.num_agents
+            self.call = "step" if self.lengths[self.k] else "reset"
         return (
             f"{self.spec.env_id}.{self.call} of environment {self.first + self.k} (seed {self.seeds[self.k]}, "
             f"step {self.lengths[self.k]} of its episode, {self.steps} since the start)"

@@ -73,13 +73,13 @@ class VectorStepper(BaseStepper):
     ):
         super().__init__(spec, buffer, columns)
         self.make, self.env, self.is_async = make, make(self.num_envs), is_async
-        self.batched = [dataclasses.replace(leaf, shape=(self.num_envs, *leaf.shape)) for leaf in self.leaves]
+        self.batched = [dataclasses.replace(leaf, shape=(self.num_columns, *leaf.shape)) for leaf in self.leaves]
         self.fits = make_quick_check(self.batched)
         self.all_valid = True
         """Whether all environments will act in the next step: it resets none of them."""
         self.is_stepping = False
         """Whether ``send`` has begun a step."""
-        self.seed, self.lives, self.mode = 0, np.zeros(self.num_envs, np.int64), autoreset_of(self.env, spec.env_id)
+        self.seed, self.lives, self.mode = 0, np.zeros(self.num_columns, np.int64), autoreset_of(self.env, spec.env_id)
 
     @located
     def reset(self, row: int, source: Sequence[int], _: int = 0) -> None:
@@ -89,7 +89,7 @@ class VectorStepper(BaseStepper):
             self.env, self.is_stepping = self.make(self.num_envs), False
         self.seed, self.steps, self.call = (environment_seeds(1, *source)[0] + self.first) % 2**31, 0, "reset"
         observation, info = self.env.reset(seed=self.seed)
-        check_observation(observation, self.batched, self.where, range(self.num_envs))
+        check_observation(observation, self.batched, self.where, range(self.num_columns))
         self.write(self.rows.observation, row, observation)
         self.rows.episode_start[row] = self.rows.valid[row] = self.all_valid = True
         self.check_masks(row)
@@ -115,14 +115,16 @@ class VectorStepper(BaseStepper):
         reward, terminated, truncated = map(np.asarray, results)  # lists are valid, too
         kinds = reward.dtype.kind + terminated.dtype.kind + truncated.dtype.kind
         fit = (
-            reward.shape == terminated.shape == truncated.shape == (self.num_envs,) and kinds in KINDS and isinstance(info, dict)
+            reward.shape == terminated.shape == truncated.shape == (self.num_columns,)
+            and kinds in KINDS
+            and isinstance(info, dict)
         )
         if self.steps < STRICT_STEPS or not (fit and self.fits(observation)):
-            check_observation(observation, self.batched, self.where, range(self.num_envs))
+            check_observation(observation, self.batched, self.where, range(self.num_columns))
             for name, value in (("reward", reward), ("terminated", terminated), ("truncated", truncated)):
-                if value.shape != (self.num_envs,):
-                    raise EnvError(f"{self.where()} returned {name} of shape {value.shape}: expected ({self.num_envs},).")
-            for i in () if fit and is_finite(reward) else range(self.num_envs):
+                if value.shape != (self.num_columns,):
+                    raise EnvError(f"{self.where()} returned {name} of shape {value.shape}: expected ({self.num_columns},).")
+            for i in () if fit and is_finite(reward) else range(self.num_columns):
                 check_step(reward[i], terminated[i], truncated[i], info, functools.partial(self.where, i))
             if ACTION_MASK in info and not self.masks:
                 raise EnvError(f"{self.where()} {MASK_ONLY_IN_STEPS}")
@@ -144,7 +146,7 @@ class VectorStepper(BaseStepper):
             self.lives[done] = 0  # until the reset reports them
             self._close_episodes(t, done, truncated, info)
         self.all_valid = not (any_done and self.mode == "next_step")
-        self.check_masks(t + 1, rows.valid[t + 1])
+        self.check_masks(t + 1)
         return any_done and bool(truncated.any())
 
     def _close_episodes(self, t: int, done: np.ndarray, truncated: np.ndarray, info: dict[str, Any]) -> None:
@@ -153,7 +155,7 @@ class VectorStepper(BaseStepper):
         last = info.get("final_info", info) if same_step else info
         reported = {key: last.get(f"_{key}", True) for key in SUCCESS_KEYS if key in last}
         for i in map(int, np.flatnonzero(done if reported else truncated & same_step)):
-            keys = [key for key, which in reported.items() if np.broadcast_to(which, self.num_envs)[i]]
+            keys = [key for key, which in reported.items() if np.broadcast_to(which, self.num_columns)[i]]
             rows.success[t, i] = reported_success({key: last[key] if np.ndim(last[key]) == 0 else last[key][i] for key in keys})
             if same_step and truncated[i]:
                 if (final := final_observation(info, i)) is None:

@@ -49,17 +49,17 @@ class VectorOptions:
         return RESETS * self.step_timeout
 
 
-def split(columns: range, parts: int) -> tuple[range, ...]:
-    """Split ``columns`` into contiguous parts whose sizes differ by at most one."""
-    boundaries = [columns.start + len(columns) * i // parts for i in range(parts + 1)]
+def split(columns: range, parts: int, unit: int = 1) -> tuple[range, ...]:
+    """Split ``columns`` into contiguous parts of whole units, whose sizes differ by at most one unit."""
+    boundaries = [columns.start + len(columns) // unit * i // parts * unit for i in range(parts + 1)]
     return tuple(range(a, b) for a, b in itertools.pairwise(boundaries))
 
 
 class VectorEnvironment:
-    """``N`` environments that step into a rollout buffer, in this process.
+    """Environments that step into a rollout buffer, in this process. Each fills a column for each of its ``num_agents`` agents.
 
     They are divided into groups of neighboring columns, which step independently of each other. ``make_stepper(buffer, columns)`` makes
-    the ``Stepper`` or ``VectorStepper`` of a group.
+    the stepper of a group.
     """
 
     num_workers = 0
@@ -68,11 +68,17 @@ class VectorEnvironment:
     """Number of workers that were lost and restarted so far."""
 
     def __init__(
-        self, make_stepper: Callable[[RolloutBuffer, range], Any], layout: BufferLayout, options: VectorOptions, description: str
+        self,
+        make_stepper: Callable[[RolloutBuffer, range], Any],
+        layout: BufferLayout,
+        options: VectorOptions,
+        description: str,
+        num_agents: int = 1,
     ):
         self.description = description
         """Where environments are stepped, in words."""
-        self.groups, self.stagger_steps = split(range(layout.num_envs), options.num_groups), options.stagger_steps
+        self.groups = split(range(layout.num_columns), options.num_groups, num_agents)
+        self.stagger_steps = options.stagger_steps
         self.buffer = layout.buffer(mmap.mmap(-1, layout.size))
         self._stepping: dict[int, None] = {}
         """Groups with a step in progress, the oldest first."""

@@ -17,8 +17,9 @@ import cloudpickle
 import numpy as np
 
 from proximo.custom_code import exception_text
+from proximo.envs.gymnasium.agents import make_stepper
 from proximo.envs.gymnasium.rollout_buffer import UNREPORTED, BufferLayout, shared_memory
-from proximo.envs.gymnasium.stepper import EnvironmentSpec, Stepper
+from proximo.envs.gymnasium.stepper import EnvironmentSpec
 from proximo.envs.gymnasium.vector_environment import RESETS, VectorEnvironment, VectorOptions, reports_waiting, split
 from proximo.envs.gymnasium.worker_process import (
     COMMAND,
@@ -53,7 +54,7 @@ class WorkerVectorEnvironment(VectorEnvironment):
     def __init__(self, make: Callable[[], Any], layout: BufferLayout, spec: EnvironmentSpec, options: VectorOptions):
         self.options, self.num_workers, self.restarts, self.spec, self._seed = options, options.num_workers, 0, spec, 0
         self.description = f"in {self.num_workers} worker processes" if self.num_workers > 1 else "in one worker process"
-        self.groups = split(range(layout.num_envs), options.num_groups)
+        self.groups = split(range(layout.num_columns), options.num_groups, spec.num_agents)
         factory, memory = pickled(make, spec.env_id), shared_memory(layout.size)
         self.buffer = layout.buffer(mmap.mmap(memory, layout.size))
         self.workers: list[WorkerProcess] = []
@@ -64,7 +65,7 @@ class WorkerVectorEnvironment(VectorEnvironment):
         """Held while a process is started or all are ended."""
         self._end = weakref.finalize(self, _end_all, self.workers, memory, self._lock)
         try:
-            for part in [part for columns in self.groups for part in split(columns, each)]:
+            for part in [part for columns in self.groups for part in split(columns, each, spec.num_agents)]:
                 # one by one: those that have started are ended if the next cannot start
                 self.workers.append(WorkerProcess(partial(serve, factory, part, spec, layout, memory), part, memory))
             for worker in self.workers:
@@ -105,7 +106,9 @@ class WorkerVectorEnvironment(VectorEnvironment):
                 for flags in (rows.terminated, rows.truncated, rows.life_lost, rows.valid):
                     flags[t] = False
                 rows.reward[t], rows.success[t], rows.lost[t] = 0.0, UNREPORTED, True
-                with reports_waiting(self.options.warn, len(worker.columns), self.spec.env_id, self.options.reset_timeout):
+                with reports_waiting(
+                    self.options.warn, len(worker.columns) // self.spec.num_agents, self.spec.env_id, self.options.reset_timeout
+                ):
                     self._restart(worker, t + 1)
             any_truncated |= reply == TRUNCATED
         return any_truncated
@@ -156,8 +159,9 @@ class WorkerVectorEnvironment(VectorEnvironment):
         raise EnvironmentFault(f"{name} {worker.why_lost()}, as {MAX_ATTEMPTS} workers in succession: training stops.")
 
     def _name(self, worker: WorkerProcess) -> str:
-        first, columns = self.spec.first_env, worker.columns  # the number of an environment is unique in a training
-        return f"The worker of environments {first + columns[0]} … {first + columns[-1]} of {self.spec.env_id}"
+        # The number of an environment is unique in a training.
+        first, last = (self.spec.first_env + worker.columns[i] // self.spec.num_agents for i in (0, -1))
+        return f"The worker of environments {first} … {last} of {self.spec.env_id}"
 
     def close(self):
         """Ask all workers to end, and kill those that do not end within a second."""
@@ -167,9 +171,9 @@ class WorkerVectorEnvironment(VectorEnvironment):
 def serve(
     factory: bytes, columns: range, spec: EnvironmentSpec, layout: BufferLayout, memory: int, commands: Pipe, replies: Pipe
 ) -> None:
-    """Make the environments ``columns`` with a pickled function, and step them in the file ``memory`` until ``commands`` ends."""
+    """Make the environments of ``columns`` with a pickled function, and step them in the file ``memory`` until ``commands`` ends."""
     try:
-        stepper = Stepper(pickle.loads(factory), spec, layout.buffer(mmap.mmap(memory, layout.size)), columns)
+        stepper = make_stepper(pickle.loads(factory), spec, layout.buffer(mmap.mmap(memory, layout.size)), columns)
     except BaseException as error:
         _send_fault(replies, error)
         return

@@ -1,0 +1,92 @@
+"""Environments of several agents with PettingZoo's interface, in the form in which they are stepped."""
+
+from typing import Any
+
+import gymnasium as gym
+
+from proximo.envs.gymnasium.action_masks import flat_mask, joined_mask, with_mask
+from proximo.errors import EnvError
+from proximo.spaces import ACTION_MASK
+
+PADDING = "pad them with SuperSuit (pad_observations_v0, pad_action_space_v0) in a function that makes the environment."
+
+
+def has_agents(env: Any) -> bool:
+    """Whether ``env`` has PettingZoo's interface, whose spaces are methods with the name of an agent as argument."""
+    return hasattr(env, "possible_agents") and callable(getattr(env, "observation_space", None))
+
+
+class ParallelEnv:
+    """A PettingZoo environment whose agents have one observation space and one action space, and act at the same time.
+
+    Args:
+        env: what ``parallel_env`` of PettingZoo returns, or an AEC environment that can be made parallel.
+        env_id: its id, for messages.
+        mask_size: numbers in ``info["action_mask"]`` of each agent, which becomes an entry of its observation; 0: none.
+
+    Raises:
+        EnvError: the agents take turns, or their spaces differ.
+    """
+
+    def __init__(self, env: Any, env_id: str, mask_size: int = 0):
+        self.env, self.mask_size = _at_the_same_time(env, env_id), mask_size
+        self.metadata, self.render_mode = getattr(env, "metadata", None) or {}, getattr(env, "render_mode", None)
+        self.names: tuple[str, ...] = tuple(self.env.possible_agents)
+        """Names of all agents, in the order of their columns."""
+        if not self.names:
+            raise EnvError(f"{env_id} has no agents: its possible_agents is empty.")
+        self.observation_space: gym.Space = self._common(self.env.observation_space, "observation", env_id)
+        self.action_space: gym.Space = self._common(self.env.action_space, "action", env_id)
+        if mask_size:
+            self.observation_space = with_mask(self.observation_space, mask_size)
+
+    def _common(self, space_of: Any, role: str, env_id: str) -> Any:
+        first, *others = [space_of(name) for name in self.names]
+        for name, space in zip(self.names[1:], others, strict=True):
+            if space != first:
+                raise EnvError(
+                    f"The agents of {env_id} have different {role} spaces, {first} ({self.names[0]}) and {space} ({name}): {PADDING}"
+                )
+        return first
+
+    @property
+    def present(self) -> tuple[str, ...]:
+        """Names of the agents that act in the next step."""
+        return tuple(self.env.agents)
+
+    def reset(self, *, seed: int | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Begin an episode. Returns observations and infos by agent."""
+        observations, infos = self.env.reset(seed=seed)
+        return self._observed(observations, infos), infos
+
+    def step(self, actions: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+        """Step with an action of each present agent. Returns observations, rewards, both flags and infos by agent."""
+        observations, *results, infos = self.env.step(actions)
+        return self._observed(observations, infos), *results, infos
+
+    def _observed(self, observations: dict[str, Any], infos: dict[str, Any]) -> dict[str, Any]:
+        if not self.mask_size:
+            return observations
+        return {name: joined_mask(seen, flat_mask(infos[name][ACTION_MASK])) for name, seen in observations.items()}
+
+    def render(self) -> Any:
+        """Draw the environment, as PettingZoo does."""
+        return self.env.render()
+
+    def close(self) -> None:
+        """End the environment."""
+        self.env.close()
+
+
+def _at_the_same_time(env: Any, env_id: str) -> Any:
+    """``env`` with PettingZoo's parallel interface."""
+    if not hasattr(env, "agent_iter"):
+        return env
+    if not (getattr(env, "metadata", None) or {}).get("is_parallelizable"):
+        raise EnvError(
+            f"The agents of {env_id} take turns: expected agents that act at the same time. If an AEC environment updates only at the "
+            'end of a cycle, set metadata["is_parallelizable"] = True.'
+        )
+    from pettingzoo.utils.conversions import aec_to_parallel
+
+    return aec_to_parallel(env)

@@ -1,0 +1,244 @@
+"""Environments of several agents: each agent is a column, and an absent one leaves padding."""
+
+import dataclasses
+
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import proximo
+from proximo import ppo
+from proximo.collect import GymnasiumCollector
+from proximo.config import Config, override
+from proximo.envs.custom import from_object
+from proximo.envs.gymnasium.preprocessing import Preprocessing
+from proximo.envs.gymnasium.stepper import environment_seeds
+from proximo.envs.gymnasium.vector_environment import VectorOptions
+from proximo.errors import ConfigError, EnvError
+from proximo.evaluation.episodes import EVALUATION_STREAM
+from proximo.rendering.play import make_player, play, policy_agent
+from proximo.types import GymnasiumCollectorState
+
+import gym_toys
+import toys
+from helpers import bits, difference, drawn_policy, parameters_of, small_collector
+
+AGENTS, ENVS, STEPS = 3, 4, 24
+FULL_BATCH = {"num_epochs": 1, "num_minibatches": 1, "optimizer": "optax:sgd", "learning_rate": 1.0, "normalize_reward": True}
+SMALL = {"id": "toy", "num_workers": 0, "hidden_sizes": (8,), "memory_size": 8, "normalize_observation": False}
+
+
+class ActionCounts(toys.Counting):
+    """Episodes of five steps, whose rewards depend on the action."""
+
+    default_params = {"shortest": 5, "longest": 5}  # noqa: RUF012
+
+    def step(self, key, state, action, params):
+        state, observation, reward, *rest = super().step(key, state, action, params)
+        return state, observation, reward + 10.0 * action, *rest
+
+
+def jax_rollouts(env, num_envs=ENVS, count=2, **settings):
+    """The first rollouts of a fresh learner, and the learner."""
+    settings = {"num_envs": num_envs, "num_steps": STEPS, "normalize_observation": False, **settings}
+    collector = small_collector(env, **settings)
+    state, collect, rollouts = jax.jit(collector.init)(jax.random.key(0)), jax.jit(collector.collect), []
+    policy, now, metrics = drawn_policy(collector.env, collector.config), state.collector, []
+    for _ in range(count):
+        now, rollout, found = collect(policy, now)
+        rollouts.append(rollout)
+        metrics.append(found)
+    return dataclasses.replace(state.learner, policy=policy), rollouts, metrics
+
+
+def gymnasium_rollouts(make, num_envs=ENVS, count=2, **settings):
+    """The same for a Gymnasium environment, or one with PettingZoo's interface."""
+    _, env = from_object(make, {})
+    config = override(Config(), {**SMALL, "num_envs": num_envs, "num_steps": STEPS, **settings})
+    collector = GymnasiumCollector(config, env)
+    policy, state, rollouts, metrics = drawn_policy(env, config), GymnasiumCollectorState(jax.random.key(5)), [], []
+    for _ in range(count):
+        state, rollout, found = collector.collect(policy, state)
+        rollouts.append(jax.tree.map(jnp.asarray, rollout))
+        metrics.append(found)
+    collector.environments.close()
+    return rollouts, metrics
+
+
+def joined(rollouts, name):
+    return np.concatenate([np.asarray(getattr(rollout, name)) for rollout in rollouts])
+
+
+def episodes_of(rollouts):
+    """For each episode that began and ended in the rollouts: column, first step, last step."""
+    start, valid = joined(rollouts, "episode_start"), joined(rollouts, "valid")
+    done = (joined(rollouts, "terminated") | joined(rollouts, "truncated")) & valid
+    found = []
+    for column in range(start.shape[1]):
+        ends = np.flatnonzero(done[:, column])
+        for first in np.flatnonzero(start[:, column] & valid[:, column]):
+            later = ends[ends >= first]
+            found += [(column, int(first), int(later[0]))] if len(later) else []
+    return found
+
+
+def test_an_agent_that_dies_at_step_t_has_t_plus_1_valid_steps_and_is_absent_until_all_have_ended():
+    _, rollouts, metrics = jax_rollouts(toys.Team())
+    valid, observation = joined(rollouts, "valid"), joined(rollouts, "observation")
+    episodes = episodes_of(rollouts)
+    assert len(episodes) > 15
+    assert len({last - first for _, first, last in episodes}) > 3
+    for column, first, last in episodes:
+        length = int(observation[first, column, 1])
+        assert (last - first + 1, valid[first : last + 1, column].all()) == (length, True)
+        team = slice(column // AGENTS * AGENTS, column // AGENTS * AGENTS + AGENTS)
+        longest = int(observation[first, team, 1].max())
+        if first + longest <= len(valid):
+            assert not valid[last + 1 : first + longest, column].any()
+    assert not valid.all()
+    # Rewards are 1 … length, so the sum of an agent follows from its length.
+    totals = [(sum(range(1, last - first + 2))) for _, first, last in episodes]
+    counted = sum(float(m["rollout/episodes"] * m["rollout/return_mean"]) for m in metrics)
+    assert counted == pytest.approx(sum(totals))
+    teams = sum(float(m["rollout/team_episodes"] * m["rollout/team_return_mean"]) for m in metrics)
+    assert 0 < teams <= counted
+
+
+def test_time_limit_truncates_the_agents_that_are_left_with_the_value_of_their_own_observation():
+    _, rollouts, _ = jax_rollouts(toys.Team(), max_episode_steps=5)
+    truncated, terminated = joined(rollouts, "truncated"), joined(rollouts, "terminated")
+    episodes = episodes_of(rollouts)
+    assert truncated.any()
+    assert terminated.any()
+    assert max(last - first + 1 for _, first, last in episodes) == 5
+    assert ((joined(rollouts, "bootstrap_value") != 0) == truncated).all()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_gymnasium_environments_give_what_their_agents_return(workers):
+    """Each agent's columns hold what its own environment returns to the same actions, from the same seed."""
+    _, env = from_object(lambda: gym_toys.Team(late=True), {})
+    vector_env = env.open(ENVS, 40, VectorOptions(num_workers=workers))
+    buffer, rng = vector_env.buffer, np.random.default_rng(0)
+    try:
+        buffer.clear()
+        vector_env.reset(3)
+        for t in range(40):
+            buffer.action[t] = rng.integers(0, 3, buffer.action[t].shape)
+            vector_env.send(t, 0)
+            vector_env.receive(t, 0)
+        compared = 0
+        for k, seed in enumerate(environment_seeds(ENVS, 3)):
+            one = gym_toys.Team(late=True)
+            seen, _ = one.reset(seed=seed)
+            for t in range(40):
+                present = list(one.agents)
+                columns = {name: k * AGENTS + i for i, name in enumerate(one.possible_agents)}
+                assert [bool(buffer.valid[t, column]) for column in columns.values()] == [name in present for name in columns]
+                for name in present:
+                    np.testing.assert_array_equal(buffer.observation[0][t, columns[name]], seen[name])
+                seen, rewards, terminated, truncated, _ = one.step({name: buffer.action[t, columns[name]] for name in present})
+                for name, column in columns.items():
+                    expected = (rewards[name], terminated[name], truncated[name]) if name in present else (0, False, False)
+                    got = (buffer.reward[t, column], buffer.terminated[t, column], buffer.truncated[t, column])
+                    assert got == pytest.approx(expected)
+                    compared += name in present
+                if not one.agents:
+                    seen, _ = one.reset()
+        assert compared > 200
+        assert not buffer.valid.all()
+        first = buffer.episode_start[:, AGENTS - 1] & buffer.valid[:, AGENTS - 1]
+        assert (buffer.episode_start[:, 0] & ~first).any()  # the late agent starts later than the others
+    finally:
+        vector_env.close()
+
+
+def test_agents_that_share_nothing_are_environments_of_their_own():
+    """N environments of A agents give the same rollout as N·A environments of one."""
+    settings = {"memory": "gru", "observe_action": True}
+    _, teams, _ = jax_rollouts(toys.Team(ActionCounts(), AGENTS), ENVS, **settings)
+    _, alone, _ = jax_rollouts(ActionCounts(), ENVS * AGENTS, **settings)
+    assert bits(teams) == bits(alone)
+    names = [str(i) for i in range(AGENTS)]
+    fixed = gym_toys.Countdown
+    teams, _ = gymnasium_rollouts(lambda: gym_toys.Team(fixed, names), ENVS)
+    alone, _ = gymnasium_rollouts(lambda: fixed(), ENVS * AGENTS)
+    assert bits(teams) == bits(alone)
+
+
+def learned(learner, rollout):
+    return parameters_of(jax.jit(ppo.update)(learner, rollout)[0])
+
+
+def test_order_of_columns_does_not_matter():
+    learner, (rollout, _), _ = jax_rollouts(toys.Team(), **FULL_BATCH)
+    order = np.random.default_rng(0).permutation(ENVS * AGENTS)
+
+    def permuted(path, x):
+        return x[order] if path[0].name.startswith("last_") else x[:, order]
+
+    shuffled = jax.tree_util.tree_map_with_path(permuted, rollout)
+    expected = learned(learner, rollout)
+    assert difference(parameters_of(learner), expected) > 1e-4
+    np.testing.assert_allclose(learned(learner, shuffled), expected, rtol=1e-4, atol=1e-5)
+    mixed = dataclasses.replace(shuffled, reward=rollout.reward)  # rewards of other agents
+    assert difference(learned(learner, mixed), expected) > 1e-3
+
+
+def test_padding_of_absent_agents_changes_no_gradient():
+    learner, (rollout, _), _ = jax_rollouts(toys.Team(), normalize_advantage="batch", **FULL_BATCH)
+    assert 0.05 < float(1 - rollout.valid.mean()) < 0.7
+
+    def with_garbage(where):
+        noise = jnp.asarray(np.random.default_rng(0).normal(size=rollout.reward.shape), jnp.float32)
+        changes = {name: jnp.where(where, 50 * noise, getattr(rollout, name)) for name in ("reward", "value", "log_prob")}
+        observation = jnp.where(where[..., None], 7.0, rollout.observation)
+        return dataclasses.replace(rollout, observation=observation, **changes)
+
+    expected = learned(learner, rollout)
+    assert bits(learned(learner, with_garbage(~rollout.valid))) == bits(expected)
+    assert difference(learned(learner, with_garbage(rollout.valid & ~rollout.episode_start)), expected) > 1e-3
+
+
+def refusal(make):
+    with pytest.raises((EnvError, ConfigError)) as caught:
+        from_object(make, {})
+    return str(caught.value)
+
+
+def test_agents_that_cannot_share_a_policy_are_refused():
+    unequal = gym_toys.altered(gym_toys.Team, action_space=lambda self, agent: gym.spaces.Discrete(2 + (agent == "b")))
+    assert "have different action spaces, Discrete(2) (a) and Discrete(3) (b): pad them with SuperSuit" in refusal(unequal)
+    in_turns = gym_toys.altered(gym_toys.Team, agent_iter=lambda self: iter(()))
+    assert "take turns: expected agents that act at the same time" in refusal(in_turns)
+    assert "has no agents" in refusal(lambda: gym_toys.Team(names=()))
+    with pytest.raises(ConfigError, match=r"has several agents: .*frame_stack"):
+        from_object(gym_toys.Team, {}, Preprocessing(frame_stack=2))
+
+    class Leaves(gym_toys.Team):
+        def step(self, actions):
+            observations, *others = super().step(actions)
+            self.agents = self.agents[:1]
+            return observations, *others
+
+    with pytest.raises(EnvError, match=r"for [abc] removed the agent, but neither terminated nor truncated"):
+        gymnasium_rollouts(Leaves)
+
+
+def test_evaluation_plays_episodes_of_environments_and_watching_plays_the_same():
+    """The most probable actions, of agents that die at different times."""
+    drawn = gym_toys.altered(toys.Team, render=lambda self, state, params: np.zeros((8, 8, 3), np.uint8))
+    for make in (drawn, gym_toys.Team):
+        agent = proximo.PPO(make, preset=False, num_envs=4, num_steps=8, hidden_sizes=(8,), seed=2)
+        episodes = agent.evaluate(9)
+        rows, summary = episodes.rows(), episodes.summary()
+        assert (summary["episodes"], len(rows)) == (9, 27)
+        assert {row["agent"] for row in rows} == {0, 1, 2}
+        teams = [sum(row["return"] for row in rows if row["index"] == i) for i in range(9)]
+        assert summary["team_return_mean"] == pytest.approx(np.mean(teams))
+        player = make_player(agent.env, agent.config, 0, EVALUATION_STREAM)
+        played = [step for step in play(player, policy_agent(agent.policy), 3, 1000) if step.ended]
+        assert [step.episode_return for step in played] == pytest.approx(teams[:3], rel=1e-5)
+        assert [step.step for step in played] == [max(r["length"] for r in rows if r["index"] == i) for i in range(3)]
