@@ -37,7 +37,8 @@ from proximo.config.typed_settings import AgentSettings
 from proximo.config.validation import validate
 from proximo.distributions import Distribution
 from proximo.envs.custom import from_object, is_vectorized, makes_environments
-from proximo.envs.protocol import Environment, num_agents
+from proximo.envs.libraries import num_agents
+from proximo.envs.protocol import Environment
 from proximo.errors import ConfigError, is_number
 from proximo.evaluation.episodes import PREDICTION_STREAM, Episodes, evaluation_key
 from proximo.evaluation.evaluate import check_number, evaluate

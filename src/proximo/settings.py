@@ -99,7 +99,7 @@ def _environment(config: Config) -> Environment:
 
 
 def _num_agents(env: Environment) -> int:
-    from proximo.envs.protocol import num_agents
+    from proximo.envs.libraries import num_agents
 
     return num_agents(env)
 

@@ -18,6 +18,8 @@ ACTION_MASK = "action_mask"
 """Reserved entry of a ``Dict`` observation: a number for each action, other than 0 if the action is allowed."""
 OBSERVATION = "observation"
 """Name of the observation next to reserved entries, if it is not a ``Dict`` itself."""
+AGENT_ID, STATE = "agent_id", "state"
+"""Reserved entries of the observations of several agents: which one observes (one-hot), and what all know together."""
 PREVIOUS_ACTION, PREVIOUS_REWARD = "previous_action", "previous_reward"
 """Reserved entries that collectors add if the policy observes its previous action or reward."""
 Bound = float | tuple[float, ...]

@@ -11,6 +11,7 @@ import pytest
 import proximo
 from proximo import ppo
 from proximo.collect import GymnasiumCollector
+from proximo.collect.environment import preprocessing_of
 from proximo.config import Config, override
 from proximo.envs.custom import from_object
 from proximo.envs.gymnasium.preprocessing import Preprocessing
@@ -55,8 +56,8 @@ def jax_rollouts(env, num_envs=ENVS, count=2, **settings):
 
 def gymnasium_rollouts(make, num_envs=ENVS, count=2, **settings):
     """The same for a Gymnasium environment, or one with PettingZoo's interface."""
-    _, env = from_object(make, {})
     config = override(Config(), {**SMALL, "num_envs": num_envs, "num_steps": STEPS, **settings})
+    _, env = from_object(make, {}, preprocessing_of(config))
     collector = GymnasiumCollector(config, env)
     policy, state, rollouts, metrics = drawn_policy(env, config), GymnasiumCollectorState(jax.random.key(5)), [], []
     for _ in range(count):
@@ -242,3 +243,46 @@ def test_evaluation_plays_episodes_of_environments_and_watching_plays_the_same()
         played = [step for step in play(player, policy_agent(agent.policy), 3, 1000) if step.ended]
         assert [step.episode_return for step in played] == pytest.approx(teams[:3], rel=1e-5)
         assert [step.step for step in played] == [max(r["length"] for r in rows if r["index"] == i) for i in range(3)]
+
+
+def test_agent_id_and_state_are_entries_of_each_observation():
+    """Without ``state()`` of the environment, the state is what all agents observe, with zeros for absent ones."""
+    for make in (toys.Team, gym_toys.Team):
+        asked = Preprocessing(agent_id=True, needs_state=True)
+        _, env = from_object(make, {}, asked)
+        size = AGENTS * env.observation_space.spaces[1][1].shape[0]
+        assert [(name, space.shape[0]) for name, space in env.observation_space.spaces[::2]] == [("agent_id", 3), ("state", size)]
+        if make is toys.Team:
+            _, rollouts, _ = jax_rollouts(env)
+        else:
+            rollouts, _ = gymnasium_rollouts(make, agent_id=True, privileged=("state",))
+        seen, valid = rollouts[0].observation, np.asarray(rollouts[0].valid)
+        ids = np.tile(np.eye(AGENTS), (STEPS, ENVS, 1))
+        np.testing.assert_array_equal(seen["agent_id"][valid], ids[valid])
+        together = np.where(valid[..., None], seen["observation"], 0.0).reshape(STEPS, ENVS, -1).repeat(AGENTS, 1)
+        all_present = valid.reshape(STEPS, ENVS, AGENTS).all(2).repeat(AGENTS, 1)
+        where = valid & all_present if make is toys.Team else valid
+        np.testing.assert_allclose(seen["state"][where], together[where], rtol=1e-6)
+        assert 0 < valid.mean() < 1
+
+
+def test_policy_that_observes_agent_id_acts_for_all_agents_in_order():
+    agent = proximo.PPO(
+        gym_toys.Team, preset=False, agent_id=True, privileged="state", num_envs=2, num_steps=4, num_minibatches=2
+    )
+    seen, ids = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32), np.tile(np.eye(3, dtype=np.float32), (2, 1))
+    actions, _ = agent.policy.predict(seen)
+    np.testing.assert_array_equal(actions, agent.policy.predict({"observation": seen, "agent_id": ids})[0])
+    with pytest.raises(ConfigError, match=r"observations of 2 agents were given, .*stack those of all 3 agents"):
+        agent.policy.predict(seen[:2])
+    for make in (gym_toys.Walk, toys.Counting):
+        with pytest.raises(ConfigError, match=r"agent_id = true: .* has one agent"):
+            proximo.PPO(make, agent_id=True)
+
+
+def test_state_of_pettingzoo():
+    pytest.importorskip("mpe2")
+    agent = proximo.PPO("mpe2:simple_spread_v3", preset=False, privileged="state", num_envs=2, num_steps=8, env_settings={"N": 2})
+    [action_space] = {agent.env.action_space}
+    assert (dict(agent.env.observation_space.spaces)["state"].shape, action_space.n) == ((24,), 5)
+    assert agent.learn(32).step == 32

@@ -17,7 +17,8 @@ from proximo.custom_code import custom_code_errors
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.stepper import EnvironmentSpec
 from proximo.envs.gymnasium.vector_environment import VectorEnvironment, VectorOptions
-from proximo.envs.protocol import JaxEnvironment, num_agents
+from proximo.envs.libraries import num_agents
+from proximo.envs.protocol import JaxEnvironment
 from proximo.errors import EnvError, EnvironmentFault
 from proximo.spaces import ACTION_MASK, action_dtype, allowed_action, leaves
 

@@ -18,7 +18,7 @@ from proximo.envs.gymnasium.vector_environment import VectorEnvironment, VectorO
 from proximo.envs.libraries import unwrapped
 from proximo.errors import ConfigError, EnvError
 from proximo.jax_setup import cores
-from proximo.spaces import Box, tree
+from proximo.spaces import STATE, Box, tree
 
 
 def environment(config: Config) -> Environment:
@@ -133,8 +133,9 @@ def check_same_spaces(env: Environment, other: Environment, other_id: str) -> No
 
 def preprocessing_of(config: Config) -> Preprocessing:
     """The preprocessing of a Gymnasium environment."""
-    settings = {field.name: getattr(config.env, field.name) for field in dataclasses.fields(Preprocessing)}
-    return Preprocessing(**{**settings, "wrappers": tuple(map(wrapper_call, config.env.wrappers))})
+    settings = {name: getattr(config.env, name) for name in vars(Preprocessing()) if name != "needs_state"}
+    settings |= {"wrappers": tuple(map(wrapper_call, config.env.wrappers)), "needs_state": STATE in config.network.privileged}
+    return Preprocessing(**settings)
 
 
 def has_vector_env(env: Environment) -> bool:

@@ -15,7 +15,8 @@ from proximo.collect.devices import check_divisible, divided, placed
 from proximo.collect.learning import check_policy, fresh_learner, inspect, kept, learn, without_running_return
 from proximo.config import Config
 from proximo.envs.level_seeds import with_levels
-from proximo.envs.protocol import Environment, num_agents
+from proximo.envs.libraries import num_agents
+from proximo.envs.protocol import Environment
 from proximo.errors import ConfigError
 from proximo.math.across_devices import ENVS_AXIS, largest, own_part, smallest
 from proximo.math.masked_statistics import count, masked_mean, masked_std

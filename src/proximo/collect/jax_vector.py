@@ -13,7 +13,8 @@ from proximo.collect.program_cache import CompiledFunction, environment_key, reu
 from proximo.custom_code import custom_code_errors
 from proximo.envs.custom import as_jax_environment
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
-from proximo.envs.protocol import Environment, JaxEnvironment, num_agents
+from proximo.envs.libraries import num_agents
+from proximo.envs.protocol import Environment, JaxEnvironment
 from proximo.errors import EnvError
 from proximo.networks import ActorCritic
 from proximo.spaces import Box, LeafSpace, MultiBinary, Space, tree

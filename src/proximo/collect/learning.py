@@ -13,7 +13,7 @@ from proximo.collect.jax_vector import anywhere
 from proximo.config import LEAVES, Config, custom_settings
 from proximo.custom_code import custom_code_errors
 from proximo.envs import GymnasiumEnvironment
-from proximo.envs.protocol import num_agents
+from proximo.envs.libraries import num_agents
 from proximo.errors import ConfigError, EnvError
 from proximo.math.masked_statistics import count
 from proximo.networks import ActorCritic, make_policy

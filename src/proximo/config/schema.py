@@ -134,6 +134,8 @@ class EnvConfig:
         "entries of Dict and Tuple observations that are left out, such as mission, camera.label or 0")
     life_loss: bool = _setting(False,
         "treat a lost life as a termination when learning; the episode continues")
+    agent_id: bool = _setting(False,
+        "add the entry agent_id, which is one-hot, to the observation of each of several agents")
     num_workers: int = _setting(-1,
         "worker processes that step environments; 0: none, the main process steps them; -1: one for each "
         "core, but not more than environments, and none for Gymnasium's classic control and toy text",

@@ -11,6 +11,7 @@ import gymnasium as gym
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 
 from proximo.custom_code import exception_text, find_module, is_users_function
+from proximo.envs.agent_inputs import with_agent_inputs
 from proximo.envs.gymnasium.action_masks import layers
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment, construction_errors, from_factory, from_vector
 from proximo.envs.gymnasium.preprocessing import Preprocessing
@@ -229,4 +230,5 @@ def from_object(env: Any, settings: dict[str, Any], preprocessing: Preprocessing
             made = _from_instance(env, env_id, preprocessing)
     else:
         made = as_jax_environment(env, env_id)
-    return env_id, with_levels(made, preprocessing.levels)
+    made = with_levels(made, preprocessing.levels)
+    return env_id, with_agent_inputs(made, env_id, preprocessing.agent_id, preprocessing.needs_state)

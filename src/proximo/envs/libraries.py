@@ -120,6 +120,11 @@ class Described:
         return f"{type(self).__name__}({name}{self.observation_space} → {self.action_space})"
 
 
+def num_agents(env: Any) -> int:
+    """Agents of one environment, each of which is a column of the rollout."""
+    return getattr(env, "num_agents", 1)
+
+
 class JaxWrapper(Described):
     """A JAX environment that changes another one, ``env``."""
 

@@ -82,10 +82,5 @@ class Renders(Protocol):
         ...
 
 
-def num_agents(env: Any) -> int:
-    """Agents of one environment, each of which is a column of the rollout."""
-    return getattr(env, "num_agents", 1)
-
-
 Environment: TypeAlias = JaxEnvironment | GymnasiumEnvironment
 """An environment of either kind, as ``make_env`` returns it."""

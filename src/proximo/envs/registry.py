@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from proximo.custom_code import custom_code_errors
 from proximo.envs import custom, libraries, unknown_ids
+from proximo.envs.agent_inputs import with_agent_inputs
 from proximo.envs.gymnasium import registered_ids
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.level_seeds import with_levels
@@ -69,7 +70,8 @@ def make_env(
         )
     preprocessing = preprocessing or Preprocessing()
     with _answers(env_id):
-        return with_levels(_maker(env_id, from_file)(settings or {}, preprocessing), preprocessing.levels)
+        made = with_levels(_maker(env_id, from_file)(settings or {}, preprocessing), preprocessing.levels)
+        return with_agent_inputs(made, env_id, preprocessing.agent_id, preprocessing.needs_state)
 
 
 def check_id(env_id: str) -> None:

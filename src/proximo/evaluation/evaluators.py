@@ -21,7 +21,7 @@ from proximo.envs.gymnasium.rollout_buffer import SUCCESS, UNREPORTED
 from proximo.envs.gymnasium.stepper import environment_seeds
 from proximo.envs.gymnasium.vector_environment import split
 from proximo.envs.level_seeds import JaxLevels, LevelRange
-from proximo.envs.protocol import num_agents
+from proximo.envs.libraries import num_agents
 from proximo.evaluation.episodes import MAX_STEPS, Episodes, environment_source, evaluation_key
 from proximo.evaluation.policy import Carried, act
 from proximo.networks import ActorCritic

@@ -18,11 +18,12 @@ from proximo.config.custom import is_custom
 from proximo.config.loading import with_given
 from proximo.distributions import Distribution
 from proximo.envs import GymnasiumEnvironment, JaxEnvironment
+from proximo.envs.libraries import num_agents
 from proximo.errors import CheckpointError, ConfigError, shown
 from proximo.evaluation.observations import convert_masks, convert_observation, count_stacked, one_each
 from proximo.jax_setup import prepare_jax
 from proximo.networks import ActorCritic
-from proximo.spaces import ACTION_MASK, OBSERVATION, PREVIOUS_REWARD, Box, mask_sizes, without, zeros
+from proximo.spaces import ACTION_MASK, AGENT_ID, OBSERVATION, PREVIOUS_REWARD, Box, Dict, mask_sizes, without, zeros
 from proximo.storage import run_directory, run_lookup
 from proximo.storage.checkpoint import POLICY, flatten
 from proximo.types import Memory, Observation, Previous
@@ -115,7 +116,7 @@ class Policy:
         Args:
             observation: As the environment returns it, before normalization, or N of them stacked along a
                 leading axis (dicts and tuples entry by entry). Entries that only the value function reads may
-                be missing.
+                be missing, and so may ``agent_id``, if the observations of all agents are stacked in order.
             memory: What the last call returned, or ``init_memory``. May be None if the policy has no memory,
                 or if an episode begins in every environment and the policy resets its memory there.
             episode_start: Whether an episode begins with this observation: one flag, or N of them. The memory
@@ -211,13 +212,13 @@ class Policy:
     def _read_observation(self, given: Any, action_mask: Any) -> tuple[Observation, int | None]:
         """N observations with masks and all entries; and N, or None if a single one was given."""
         network, space = self.actor_critic, self.env.observation_space
-        is_masked = network.is_masked
-        parts = dict(given) if isinstance(given, Mapping) else {OBSERVATION: given} if is_masked else {}
+        is_masked, entries = network.is_masked, dict(space.spaces) if isinstance(space, Dict) else {}
+        parts = dict(given) if isinstance(given, Mapping) else {OBSERVATION: given} if OBSERVATION in entries else {}
         if is_masked and action_mask is None:
             action_mask = parts.pop(ACTION_MASK, None)
         elif action_mask is not None and not is_masked:
             raise ConfigError("action_mask was given, but this policy was trained without action masks: remove it.")
-        lacking = tuple(name for name in network.privileged if name not in parts)
+        lacking = tuple(name for name in (*network.privileged, AGENT_ID) if name in entries and name not in parts)
         read = without(space, (*lacking, ACTION_MASK) if is_masked else lacking)
         observation = convert_observation(parts or given, read)
         stacked = count_stacked(observation, read)
@@ -225,6 +226,13 @@ class Policy:
             observation = jax.tree.map(lambda x: x[None], observation)
         if is_masked or lacking:
             observation = {**zeros(space, (stacked or 1,)), **observation}
+        if AGENT_ID in lacking:
+            if (stacked or 1) % (count := num_agents(self.env)):
+                raise ConfigError(
+                    f"The observations of {stacked or 1} agents were given, but this policy observes agent_id: stack those of all {count} "
+                    "agents of each environment, or add the entry agent_id."
+                )
+            observation[AGENT_ID] = np.tile(np.eye(count, dtype=np.float32), ((stacked or 1) // count, 1))
         if is_masked:
             if action_mask is None:
                 raise ConfigError(

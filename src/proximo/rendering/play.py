@@ -18,7 +18,7 @@ from proximo.envs.gymnasium.parallel_env import ParallelEnv
 from proximo.envs.gymnasium.rollout_buffer import UNREPORTED
 from proximo.envs.gymnasium.stepper import SUCCESS_KEYS, environment_seeds, reported_success
 from proximo.envs.gymnasium.vector_env_adapter import autoreset_of, final_observation
-from proximo.envs.protocol import num_agents
+from proximo.envs.libraries import num_agents
 from proximo.errors import EnvError
 from proximo.evaluation.episodes import environment_source, evaluation_key
 from proximo.evaluation.evaluators import JAX_TOGETHER

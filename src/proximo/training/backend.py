@@ -17,7 +17,7 @@ from proximo.collect.devices import on_one_device, row_of, whole
 from proximo.collect.environment import evaluation_during_training
 from proximo.config import Config
 from proximo.envs import Environment
-from proximo.envs.protocol import num_agents
+from proximo.envs.libraries import num_agents
 from proximo.evaluation.episodes import Episodes
 from proximo.evaluation.evaluators import GymnasiumEvaluator, make_evaluator
 from proximo.jax_setup import return_freed_memory

@@ -7,7 +7,7 @@ import jax
 
 from proximo.config import Config, custom_settings, text_of
 from proximo.config.custom import is_custom
-from proximo.envs.protocol import num_agents
+from proximo.envs.libraries import num_agents
 from proximo.envs.registry import twin
 from proximo.jax_setup import available_devices, cores
 from proximo.math.running_statistics import RunningStatistics

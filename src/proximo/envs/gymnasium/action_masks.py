@@ -55,7 +55,7 @@ def with_mask(space: Any, size: int) -> Any:
     """``space`` with a mask of ``size`` entries. A space that is not a Dict becomes one of ``observation``
     and ``action_mask``."""
     parts = space.spaces if isinstance(space, gym.spaces.Dict) else space
-    return gym.spaces.Dict(joined_mask(parts, gym.spaces.MultiBinary(size)))
+    return gym.spaces.Dict(_joined(parts, gym.spaces.MultiBinary(size)))
 
 
 def _is_vector(env: Any) -> bool:
@@ -116,8 +116,7 @@ def layers(env: Any) -> Iterator[Any]:
         env = getattr(env, "env", getattr(env, "inner", None))
 
 
-def joined_mask(observation: Any, mask: Any) -> dict[str, Any]:
-    """``observation`` as a dict with the entry ``action_mask``."""
+def _joined(observation: Any, mask: Any) -> dict[str, Any]:
     return {**(observation if isinstance(observation, dict) else {OBSERVATION: observation}), ACTION_MASK: mask}
 
 
@@ -140,7 +139,7 @@ class _Masked:
             raise EnvError(
                 f"{self._id}.{call} returned no {ACTION_MASK} in its info, but its first reset did: return one at every reset and step."
             )
-        return joined_mask(observation, mask)
+        return _joined(observation, mask)
 
     def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
         observation, info = self.env.reset(**arguments)
@@ -165,5 +164,5 @@ class VectorMaskInObservation(_Masked, gym.vector.VectorWrapper):
         *result, info = super().step(action)
         if "final_obs" in info:
             finals, blank = [final_observation(info, i) for i in range(self.num_envs)], np.zeros(self._size, np.int8)
-            info = {**info, "final_obs": [None if final is None else joined_mask(final, blank) for final in finals]}
+            info = {**info, "final_obs": [None if final is None else _joined(final, blank) for final in finals]}
         return *result, info

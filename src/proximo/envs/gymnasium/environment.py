@@ -12,6 +12,7 @@ from typing import Any
 import gymnasium as gym
 
 from proximo.custom_code import custom_code_errors
+from proximo.envs.agent_inputs import check_agent_id
 from proximo.envs.gymnasium.action_masks import MaskInObservation, VectorMaskInObservation, mask_size, with_mask
 from proximo.envs.gymnasium.agents import make_stepper
 from proximo.envs.gymnasium.parallel_env import ParallelEnv, has_agents
@@ -173,12 +174,13 @@ def _make(
     """Make one environment with its preprocessing, and with its mask of ``size`` entries (0: none)."""
     made = make(render_mode=render_mode) if renders and render_mode is not None else make()
     if has_agents(made):
-        if preprocessing != Preprocessing(max_episode_steps=preprocessing.max_episode_steps):
+        if dataclasses.replace(preprocessing, max_episode_steps=0, agent_id=False, needs_state=False) != Preprocessing():
             raise ConfigError(
                 f"{env_id} has several agents: preprocessing, frame_stack, action_repeat, levels, wrappers, drop_observations and life_loss "
                 "are for one; use SuperSuit in a function that makes the environment."
             )
-        return ParallelEnv(made, env_id, size)
+        return ParallelEnv(made, env_id, size, preprocessing.agent_id, preprocessing.needs_state)
+    check_agent_id(preprocessing.agent_id, 1, env_id)
     env = preprocessing.wrap(made, env_id)
     return MaskInObservation(env, size, env_id) if size else env
 

@@ -3,10 +3,11 @@
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 
-from proximo.envs.gymnasium.action_masks import flat_mask, joined_mask, with_mask
+from proximo.envs.gymnasium.action_masks import flat_mask
 from proximo.errors import EnvError
-from proximo.spaces import ACTION_MASK
+from proximo.spaces import ACTION_MASK, AGENT_ID, OBSERVATION, STATE
 
 PADDING = "pad them with SuperSuit (pad_observations_v0, pad_action_space_v0) in a function that makes the environment."
 
@@ -23,12 +24,15 @@ class ParallelEnv:
         env: what ``parallel_env`` of PettingZoo returns, or an AEC environment that can be made parallel.
         env_id: its id, for messages.
         mask_size: numbers in ``info["action_mask"]`` of each agent, which becomes an entry of its observation; 0: none.
+        agent_id: whether to add an entry ``agent_id``.
+        needs_state: whether to add an entry ``state``, if the observation has none: the environment's ``state()`` or, without
+            this method, the observations of all agents, zeros for absent ones.
 
     Raises:
         EnvError: the agents take turns, or their spaces differ.
     """
 
-    def __init__(self, env: Any, env_id: str, mask_size: int = 0):
+    def __init__(self, env: Any, env_id: str, mask_size: int = 0, agent_id: bool = False, needs_state: bool = False):
         self.env, self.mask_size = _at_the_same_time(env, env_id), mask_size
         self.metadata, self.render_mode = getattr(env, "metadata", None) or {}, getattr(env, "render_mode", None)
         self.names: tuple[str, ...] = tuple(self.env.possible_agents)
@@ -37,8 +41,21 @@ class ParallelEnv:
             raise EnvError(f"{env_id} has no agents: its possible_agents is empty.")
         self.observation_space: gym.Space = self._common(self.env.observation_space, "observation", env_id)
         self.action_space: gym.Space = self._common(self.env.action_space, "action", env_id)
-        if mask_size:
-            self.observation_space = with_mask(self.observation_space, mask_size)
+        self._ids = dict(zip(self.names, np.eye(len(self.names), dtype=np.float32), strict=True))
+        self._seen = self.observation_space
+        """The space of what the environment returns."""
+        entries: dict[str, gym.Space] = {ACTION_MASK: gym.spaces.MultiBinary(mask_size)} if mask_size else {}
+        if agent_id:
+            entries[AGENT_ID] = gym.spaces.Box(0.0, 1.0, (len(self.names),), np.float32)
+        if needs_state and STATE not in getattr(self._seen, "spaces", ()):
+            size = len(self.names) * gym.spaces.flatdim(self._seen)
+            joined = gym.spaces.Box(-np.inf, np.inf, (size,), np.float32)
+            entries[STATE] = getattr(self.env, "state_space", None) or joined
+        self.entries = entries
+        """The spaces of the entries that are added to each observation."""
+        if entries:
+            parts = self._seen.spaces if isinstance(self._seen, gym.spaces.Dict) else {OBSERVATION: self._seen}
+            self.observation_space = gym.spaces.Dict({**parts, **entries})
 
     def _common(self, space_of: Any, role: str, env_id: str) -> Any:
         first, *others = [space_of(name) for name in self.names]
@@ -65,9 +82,25 @@ class ParallelEnv:
         return self._observed(observations, infos), *results, infos
 
     def _observed(self, observations: dict[str, Any], infos: dict[str, Any]) -> dict[str, Any]:
-        if not self.mask_size:
+        if not self.entries:
             return observations
-        return {name: joined_mask(seen, flat_mask(infos[name][ACTION_MASK])) for name, seen in observations.items()}
+        state, found = self._state(observations) if STATE in self.entries else None, {}
+        for name, seen in observations.items():
+            found[name] = parts = dict(seen) if isinstance(seen, dict) else {OBSERVATION: seen}
+            if self.mask_size:
+                parts[ACTION_MASK] = flat_mask(infos[name].get(ACTION_MASK))
+            if AGENT_ID in self.entries:
+                parts[AGENT_ID] = self._ids[name]
+            if state is not None:
+                parts[STATE] = state
+        return found
+
+    def _state(self, observations: dict[str, Any]) -> np.ndarray:
+        if getattr(self.env, "state_space", None) is not None:
+            return self.env.state()
+        absent = np.zeros(gym.spaces.flatdim(self._seen), np.float32)
+        flat = [gym.spaces.flatten(self._seen, observations[name]) if name in observations else absent for name in self.names]
+        return np.concatenate(flat).astype(np.float32)
 
     def render(self) -> Any:
         """Draw the environment, as PettingZoo does."""

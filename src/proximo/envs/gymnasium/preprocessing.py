@@ -18,7 +18,7 @@ from proximo.spaces import allows, from_any, leaves
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """Preprocessing of an environment. The fields are settings of ``env``, which ``config/schema.py`` explains."""
+    """Preprocessing of an environment. The fields without a description are settings of ``env``, which ``config/schema.py`` explains."""
 
     preprocessing: Literal["none", "atari"] = "none"
     frame_stack: int = 1
@@ -29,11 +29,14 @@ class Preprocessing:
     """Names and arguments of custom wrappers; the first is the innermost."""
     drop_observations: tuple[str, ...] = ()
     life_loss: bool = False
+    agent_id: bool = False
+    needs_state: bool = False
+    """Whether the observation of each of several agents gets the entry ``state``, because the setting ``privileged`` names it."""
 
     @property
     def wraps(self) -> bool:
         """Whether single environments must be wrapped, so that a vector environment cannot be used."""
-        return self != Preprocessing(life_loss=self.life_loss)
+        return self != Preprocessing(life_loss=self.life_loss, needs_state=self.needs_state)
 
     def wrap(self, env: Any, env_id: str) -> Any:
         """Add the wrappers that these settings require to ``env``."""

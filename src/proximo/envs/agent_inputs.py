@@ -1,0 +1,66 @@
+"""Entries that are added to the observations of several agents: ``agent_id`` and ``state``."""
+
+from typing import Any
+
+from proximo.envs.libraries import JaxWrapper, num_agents
+from proximo.errors import ConfigError
+from proximo.spaces import AGENT_ID, OBSERVATION, STATE, Box, Dict, zeros
+
+
+def check_agent_id(agent_id: bool, count: int, env_id: str) -> None:
+    """Raise ``ConfigError`` if ``agent_id`` is set for an environment of ``count`` = 1 agent."""
+    if agent_id and count == 1:
+        raise ConfigError(f"agent_id = true: {env_id} has one agent, so this would always be 1: leave out agent_id.")
+
+
+class JaxAgentInputs(JaxWrapper):
+    """A JAX environment of several agents whose observations have an entry ``agent_id``, an entry ``state``, or both. The state is
+    the observations of all agents."""
+
+    def __init__(self, env: Any, agent_id: bool, needs_state: bool):
+        super().__init__(env)
+        seen, count, self.entries = env.observation_space, num_agents(env), dict[str, Box]()
+        if agent_id:
+            self.entries[AGENT_ID] = Box((count,), 0.0, 1.0)
+        if needs_state:
+            self.entries[STATE] = Box((sum(x.size for x in _arrays(zeros(seen, (count,)))),))
+        parts = dict(seen.spaces) if isinstance(seen, Dict) else {OBSERVATION: seen}
+        self.observation_space = Dict({**parts, **self.entries})
+
+    def reset(self, key, params):
+        state, observation = self.env.reset(key, params)
+        return state, self._with_entries(observation)
+
+    def step(self, key, state, action, params):
+        state, observation, *rest = self.env.step(key, state, action, params)
+        return state, self._with_entries(observation), *rest
+
+    def _with_entries(self, observation: Any) -> Any:
+        import jax.numpy as jnp
+
+        parts, count = dict(observation) if isinstance(observation, dict) else {OBSERVATION: observation}, num_agents(self)
+        if AGENT_ID in self.entries:
+            parts[AGENT_ID] = jnp.eye(count)
+        if STATE in self.entries:
+            joined = jnp.concatenate([x.astype(jnp.float32).reshape(-1) for x in _arrays(observation)])
+            parts[STATE] = jnp.broadcast_to(joined, (count, joined.size))
+        return parts
+
+
+def _arrays(observation: Any) -> list[Any]:
+    import jax
+
+    return jax.tree.leaves(observation)
+
+
+def with_agent_inputs(env: Any, env_id: str, agent_id: bool, needs_state: bool) -> Any:
+    """A JAX environment with these entries, if it lacks them. Gymnasium environments are wrapped one by one.
+
+    Raises ``ConfigError`` for ``agent_id`` if the environment has one agent.
+    """
+    if hasattr(env, "make_vector"):
+        return env
+    check_agent_id(agent_id, num_agents(env), env_id)
+    has_state = STATE in dict(getattr(env.observation_space, "spaces", ()))
+    needs_state = needs_state and not has_state and num_agents(env) > 1
+    return JaxAgentInputs(env, agent_id, needs_state) if agent_id or needs_state else env
