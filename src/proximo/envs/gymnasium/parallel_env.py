@@ -26,7 +26,7 @@ class ParallelEnv:
         mask_size: numbers in ``info["action_mask"]`` of each agent, which becomes an entry of its observation; 0: none.
         agent_id: whether to add an entry ``agent_id``.
         needs_state: whether to add an entry ``state``, if the observation has none: the environment's ``state()`` or, without
-            this method, the observations of all agents, zeros for absent ones.
+            this method, the observations of all agents, zeros for those that have none in this step.
 
     Raises:
         EnvError: the agents take turns, or their spaces differ.
