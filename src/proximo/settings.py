@@ -77,14 +77,22 @@ def make_config(
     given = merged(layers)
     env_id = given.get("id")
     if not preset or not isinstance(env_id, str) or not env_id:
-        config = resolve(layers)
-        return validate(config, _num_agents(_environment(config)) if env_id and config.ppo.minibatch_size else 1)
+        return _validated(resolve(layers))
     if tuned := presets.load(env_id):
         layers = [tree_layer(presets.for_memory(tuned, given.get("memory")), OF_PRESET.format(env_id)), *layers]
     config = resolve(layers)
     if tuned or presets.names_of_kinds() <= given.keys():
-        return validate(config)
+        return _validated(config)
     return with_defaults(layers, _environment(config))
+
+
+def _validated(config: Config) -> Config:
+    return validate(config, agents_of(config) if config.env.id and config.ppo.minibatch_size else 1)
+
+
+def agents_of(config: Config) -> int:
+    """Agents of the environment of ``config``, which is made. ``minibatch_size`` counts the steps of all."""
+    return _num_agents(_environment(config))
 
 
 def _environment(config: Config) -> Environment:

@@ -108,8 +108,8 @@ class CompensatedSum(eqx.Module):
 
 
 class EpisodeStatistics(eqx.Module):
-    """The running episodes; of an absent agent, the last one until the environment is reset. A ``partial`` one is not recorded: the
-    collector may truncate it (``stagger_steps``)."""
+    """The running episodes. An absent agent keeps its last one until the reset. A ``partial`` one is not recorded: the collector may
+    truncate it (``stagger_steps``)."""
 
     episode_return: CompensatedSum
     length: UInt32[Array, " N"]

@@ -1,6 +1,7 @@
 """Environments of several agents: each agent is a column, and an absent one leaves padding."""
 
 import dataclasses
+import functools
 
 import gymnasium as gym
 import jax
@@ -24,7 +25,7 @@ from proximo.types import GymnasiumCollectorState
 
 import gym_toys
 import toys
-from helpers import bits, difference, drawn_policy, parameters_of, small_collector
+from helpers import bits, difference, drawn_policy, kill_first_worker, parameters_of, small_collector
 
 AGENTS, ENVS, STEPS = 3, 4, 24
 FULL_BATCH = {"num_epochs": 1, "num_minibatches": 1, "optimizer": "optax:sgd", "learning_rate": 1.0, "normalize_reward": True}
@@ -218,21 +219,82 @@ def test_agents_that_cannot_share_a_policy_are_refused():
     with pytest.raises(ConfigError, match=r"has several agents: .*frame_stack"):
         from_object(gym_toys.Team, {}, Preprocessing(frame_stack=2))
 
-    class Leaves(gym_toys.Team):
+    class Changing(gym_toys.Team):
+        def __init__(self, change):
+            super().__init__()
+            self.change = change
+
         def step(self, actions):
             observations, *others = super().step(actions)
-            self.agents = self.agents[:1]
+            self.agents = self.change(self.agents)
             return observations, *others
 
-    with pytest.raises(EnvError, match=r"for [abc] removed the agent, but neither terminated nor truncated"):
-        gymnasium_rollouts(Leaves)
+    for change, message in (
+        (
+            lambda agents: agents[:1],
+            r"for [abc] removed the agent, whose episode has not ended: expected in agents those that act",
+        ),
+        (lambda agents: ["a", "b", "c"], r"for [abc] kept the agent, whose episode has ended"),
+        (lambda agents: [*agents, "d"], r"has agents that are not in its possible_agents: d"),
+    ):
+        with pytest.raises(EnvError, match=message):
+            gymnasium_rollouts(functools.partial(Changing, change))
+
+
+def test_what_an_absent_agent_observes_may_be_nan():
+    class Blind(toys.Counting):
+        def step(self, key, state, action, params):
+            state, observation, reward, terminated, *rest = super().step(key, state, action, params)
+            dead = state[0] > state[1]
+            return state, jnp.where(dead, jnp.nan, observation), jnp.where(dead, jnp.nan, reward), terminated, *rest
+
+    remembering = {"memory": "gru", "observe_reward": True, "normalize_observation": True}
+    learner, (rollout, *_), _ = jax_rollouts(toys.Team(Blind()), **remembering)
+    assert not rollout.valid.all()
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(rollout))
+    assert np.isfinite(learned(learner, rollout)).all()
+    agent = proximo.PPO(lambda: toys.Team(Blind()), preset=False, num_envs=4, num_steps=16, hidden_sizes=(8,)).learn(256)
+    assert np.isfinite(agent.evaluate(8).episode_return).all()
+
+
+def test_lost_worker_leaves_the_last_value_of_an_agent_that_was_truncated_before():
+    settings = {"num_workers": 1, "memory": "gru"}
+    short = functools.partial(gym_toys.Team, functools.partial(gym_toys.Walk, 0.0, 0.3))
+    config = override(Config(), {**SMALL, "num_envs": 1, "num_steps": STEPS, **settings})
+    _, env = from_object(short, {})
+    found = []
+    for lost in ((), (6,)):
+        collector = GymnasiumCollector(config, env)
+        kill_first_worker(collector.environments.open(), lost)
+        collector.environments.warn = lambda message: None
+        _, rollout, _ = collector.collect(drawn_policy(env, config), GymnasiumCollectorState(jax.random.key(3)))
+        found.append(jax.tree.map(lambda x: np.asarray(x)[:6], (rollout.truncated, rollout.bootstrap_value)))
+        collector.environments.close()
+    (truncated, values), (truncated_too, values_too) = found
+    before = truncated & truncated_too
+    assert before.any()
+    np.testing.assert_array_equal(values_too[before], values[before])
+
+
+def test_minibatch_size_counts_the_steps_of_all_agents():
+    settings = {"preset": False, "num_envs": 4, "num_steps": 25, "hidden_sizes": (8,)}
+    agent = proximo.PPO(gym_toys.Team, minibatch_size=150, **settings)
+    assert agent.config.ppo.num_minibatches == 2
+    agent.learn(200)  # and again, with the settings that the first one has
+    assert agent.learn(100).step == 300
+    with pytest.raises(ConfigError, match=r"minibatch_size = 100 is no multiple of the 3 agents"):
+        proximo.PPO(gym_toys.Team, minibatch_size=100, **settings)
+    # Two numbers of agents in one process
+    pair = proximo.PPO(lambda: gym_toys.Team(names=("a", "b")), minibatch_size=100, **settings).learn(100)
+    assert (pair.config.ppo.num_minibatches, pair.env.num_agents) == (2, 2)
 
 
 def test_evaluation_plays_episodes_of_environments_and_watching_plays_the_same():
     """The most probable actions, of agents that die at different times."""
     drawn = gym_toys.altered(toys.Team, render=lambda self, state, params: np.zeros((8, 8, 3), np.uint8))
-    for make in (drawn, gym_toys.Team):
-        agent = proximo.PPO(make, preset=False, num_envs=4, num_steps=8, hidden_sizes=(8,), seed=2)
+    remembering = {"memory": "gru", "memory_size": 8, "observe_reward": True}
+    for make in (drawn, gym_toys.Team, functools.partial(gym_toys.Team, late=True)):
+        agent = proximo.PPO(make, preset=False, num_envs=4, num_steps=8, hidden_sizes=(8,), seed=2, **remembering)
         episodes = agent.evaluate(9)
         rows, summary = episodes.rows(), episodes.summary()
         assert (summary["episodes"], len(rows)) == (9, 27)
@@ -242,7 +304,9 @@ def test_evaluation_plays_episodes_of_environments_and_watching_plays_the_same()
         player = make_player(agent.env, agent.config, 0, EVALUATION_STREAM)
         played = [step for step in play(player, policy_agent(agent.policy), 3, 1000) if step.ended]
         assert [step.episode_return for step in played] == pytest.approx(teams[:3], rel=1e-5)
-        assert [step.step for step in played] == [max(r["length"] for r in rows if r["index"] == i) for i in range(3)]
+        joins = [2 * (r["agent"] == 2 and getattr(make, "keywords", {}).get("late", False)) for r in rows]
+        last = [max(r["length"] + j for r, j in zip(rows, joins, strict=True) if r["index"] == i) for i in range(3)]
+        assert [step.step for step in played] == last
 
 
 def test_agent_id_and_state_are_entries_of_each_observation():

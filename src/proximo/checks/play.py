@@ -70,20 +70,20 @@ class _JaxAgents:
     """A JAX environment of several agents with the interface of ``ParallelEnv``."""
 
     def __init__(self, env: JaxAsGymnasium, spec: EnvironmentSpec):
-        self.env, self.close, self.spec, self.present = env, env.close, spec, spec.agents
+        self.env, self.close, self.spec, self.present = env, env.close, spec, frozenset(spec.agents)
 
     def _of_agents(self, x: Any) -> dict[str, Any]:
         return {name: jax.tree.map(lambda of_all, i=i: of_all[i], x) for i, name in enumerate(self.spec.agents)}
 
     def reset(self, seed: int | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
-        self.present = self.spec.agents
+        self.present = frozenset(self.spec.agents)
         return self._of_agents(self.env.reset(seed=seed)[0]), {}
 
     def step(self, actions: dict[str, Any]) -> tuple[dict[str, Any], ...]:
         absent = np.zeros(self.spec.action_space.shape, action_dtype(self.spec.action_space))
         *results, _ = self.env.step(np.stack([actions.get(name, absent) for name in self.spec.agents]))
         observations, rewards, terminated, truncated = map(self._of_agents, results)
-        self.present = tuple(name for name in self.present if not (terminated[name] or truncated[name]))
+        self.present = frozenset(name for name in self.present if not (terminated[name] or truncated[name]))
         return observations, rewards, terminated, truncated, {}
 
 

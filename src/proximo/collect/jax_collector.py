@@ -170,16 +170,10 @@ class JaxCollector:
         arguments = before, state.episode_start, present, noise, key_step, state.env_params
         after, step, success = jax_vector.policy_step(self.env, policy, *arguments)
         if state.present is not None:  # an absent agent leaves padding
-            parts = ("observation", "reward", "terminated", "truncated")
-            padding = {name: jax.tree.map(jnp.zeros_like, step[name]) for name in parts}
-            step |= {"valid": present, **{name: select(present, step[name], padding[name]) for name in parts}}
+            step |= {"reward": jnp.where(present, step["reward"], 0.0), "valid": present}
+            step |= {name: step[name] & present for name in ("terminated", "truncated")}
         length, episode_return = state.episode.length + present, state.episode.episode_return.plus(step["reward"])
-        age = (
-            jnp.repeat(jax_vector.by_env(length, self.env).max(axis=1), num_agents(self.env))
-            if state.present is not None
-            else length
-        )
-        over_time = (age >= state.step_limit) & ~step["terminated"] & present
+        over_time = (length >= state.step_limit) & ~step["terminated"] & present
         truncated = step["truncated"] | over_time
         done = step["terminated"] | truncated
         within = jnp.zeros_like(done)
@@ -202,6 +196,9 @@ class JaxCollector:
             starts = jnp.repeat(over, num_agents(self.env))
             episodes["team_returns"] = jax_vector.by_env(episode_return.value, self.env).sum(axis=1)
             episodes["team_ends"] = over & ~jax_vector.by_env(state.episode.partial, self.env).any(axis=1)
+            # The policy acts on zeros for absent agents: what the environment returns for them may be NaN.
+            seen = select(running, after.observation, jax.tree.map(jnp.zeros_like, after.observation))
+            after = after._replace(observation=seen, previous=select(present, after.previous, state.previous))
             state = dataclasses.replace(state, present=running | starts)
 
         def begin() -> PyTree:

@@ -80,9 +80,13 @@ def _number_key(number: Any) -> Hashable:
 
 def program_key(config: Config, env: Environment, stacked: bool, mesh: Mesh | None) -> Hashable:
     """A key that is equal for trainings with the same compiled functions on the same devices. Such trainings differ only in traced
-    numbers, and in settings of ``run`` that no program depends on. Programs of Gymnasium environments depend only on their spaces."""
+    numbers, and in settings of ``run`` that no program depends on. Programs of Gymnasium environments depend only on their spaces and agents."""
     is_gymnasium = isinstance(env, GymnasiumEnvironment)
-    of_env = (env.observation_space, env.action_space) if is_gymnasium else (environment_key(env), config.updates_per_call)
+    of_env = (
+        (env.observation_space, env.action_space, env.num_agents)
+        if is_gymnasium
+        else (environment_key(env), config.updates_per_call)
+    )
     mapping = to_mapping(config)
     del mapping["ppo"], mapping["run"]  # StaticSettings has those of ``ppo`` that matter.
     # The objects and not their names: a class that a notebook has defined again is another one.

@@ -71,9 +71,9 @@ def with_layer(config: Config, layer: Layer) -> Config:
     return replace(changed, origins=origins, given={**config.given, **(layer.settings if is_given else {})})
 
 
-def with_given(config: Config, settings: Mapping[str, Any]) -> Config:
-    """``config`` with the user's ``settings`` as its highest layer, validated."""
-    return validate(with_layer(config, Layer(settings)))
+def with_given(config: Config, settings: Mapping[str, Any], num_agents: int = 1) -> Config:
+    """``config`` with the user's ``settings`` as its highest layer, validated for an environment of ``num_agents`` agents."""
+    return validate(with_layer(config, Layer(settings)), num_agents)
 
 
 def override(config: Config, settings: Mapping[str, Any], join: bool = True) -> Config:

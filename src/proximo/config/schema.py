@@ -162,7 +162,7 @@ class PPOConfig:
     num_epochs: int = _setting(4, "passes over each rollout", low=1, high=10**4)
     num_minibatches: int = _setting(4, "minibatches in an epoch", low=1, high=10**7)
     minibatch_size: int = _setting(0,
-        "steps of agents in a minibatch, instead of num_minibatches; 0: num_minibatches", low=0, high=2**31)
+        "steps of all agents in a minibatch, instead of num_minibatches; 0: num_minibatches", low=0, high=2**31)
     learning_rate: ScheduleText | Custom = _setting(ScheduleText("3e-4"),
         "learning rate: a number, linear(from, to), polynomial(from, to, power), exponential(from, to), or "
         "a function", low=0, traced=True)

@@ -133,19 +133,23 @@ def without_effect(config: Config) -> dict[str, str]:
 
 
 def validate(config: Config, num_agents: int = 1) -> Config:
-    """Check the settings against each other, for an environment of ``num_agents`` agents. Returns ``config`` with the settings
-    in the place of their ``ALTERNATIVES``. Raises ``ConfigError`` if two settings contradict each other."""
+    """Check the settings against each other. Returns ``config`` with the settings in the place of their
+    ``ALTERNATIVES``; ``minibatch_size`` counts the steps of all ``num_agents`` agents of an environment. Raises
+    ``ConfigError`` if two settings contradict each other."""
     ppo, size = config.ppo, config.ppo.minibatch_size
+    if size % num_agents:
+        raise ConfigError(f"minibatch_size = {size} is no multiple of the {num_agents} agents of {config.env.id}: choose one.")
+    size //= num_agents
     if ppo.total_updates:
         ppo = replace(ppo, total_steps=coerce(LEAVES["total_steps"], ppo.total_updates * config.batch_size), total_updates=0)
     if size:
-        ppo = replace(ppo, num_minibatches=max(1, config.batch_size * num_agents // size), minibatch_size=0)
+        ppo = replace(ppo, num_minibatches=max(1, config.batch_size // size), minibatch_size=0)
     config = replace(config, ppo=ppo)
     tracker_names(config.run.track)
     check_name(config.run.name)
     for sentence in (
         *without_effect(config).values(),
-        *_divisors(config, size, num_agents),
+        *_divisors(config, size),
         *_rules(config),
         *_divergence_rules(ppo),
     ):
@@ -153,18 +157,17 @@ def validate(config: Config, num_agents: int = 1) -> Config:
     return config
 
 
-def _divisors(config: Config, minibatch_size: int, num_agents: int) -> Iterator[str]:
+def _divisors(config: Config, minibatch_size: int) -> Iterator[str]:
     """An error message for each number that does not divide what it must divide."""
     env, ppo, network, length = config.env, config.ppo, config.network, config.sequence_length
-    agent_steps, agents = config.batch_size * num_agents, f" × {num_agents} agents" if num_agents > 1 else ""
-    count, shape = agent_steps // length, f"num_envs {env.num_envs}{agents} × num_steps {ppo.num_steps}"
+    count, shape = config.batch_size // length, f"num_envs {env.num_envs} × num_steps {ppo.num_steps}"
     sequences = f"the {count} sequences of a rollout ({shape} / sequence_length {length})"
-    steps = f"the {agent_steps} steps of a rollout ({shape})"
+    steps = f"the {config.batch_size} steps of a rollout ({shape})"
     heads = network.memory_settings.heads if network.memory == "gtrxl" else 1
     for name, divisor, number, what in (
         ("memory_settings.heads", heads, network.memory_size, f"memory_size = {network.memory_size}"),
         ("sequence_length", length, ppo.num_steps, f"num_steps = {ppo.num_steps}; 0 means the whole rollout"),
-        ("minibatch_size", minibatch_size or 1, agent_steps, steps),
+        ("minibatch_size", minibatch_size or 1, config.batch_size, steps),
         ("sequence_length", length, minibatch_size, f"minibatch_size = {minibatch_size}"),
         ("num_minibatches", ppo.num_minibatches, count, sequences if length > 1 else steps),
         ("actors", env.actors or 1, env.num_envs, f"num_envs = {env.num_envs}"),

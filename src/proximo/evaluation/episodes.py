@@ -55,7 +55,7 @@ class Episodes:
         spread = f"{self.episode_return.mean():.4g} ± {self.episode_return.std():.2g}"
         success = "" if self.success is None else f", success rate {self.success.mean():.3g}"
         unfinished = f", {self.unfinished} unfinished" if self.unfinished else ""
-        return f"Episodes({len(self.length)} episodes: return {spread}, length {self.length.mean():.4g}{success}{unfinished})"
+        return f"Episodes({len(self.of_environments)} episodes: return {spread}, length {self.length.mean():.4g}{success}{unfinished})"
 
     def __iter__(self) -> Iterator[list[Any]]:
         """``returns, lengths``, as in lightning-baselines3."""
@@ -64,7 +64,7 @@ class Episodes:
     @classmethod
     def from_rows(cls, rows: Sequence[dict[str, Any]], unfinished: int) -> Self:
         """The episodes of ``rows`` by ``index``. If any reports success, others count as failures."""
-        ordered = sorted(rows, key=lambda row: row["index"])
+        ordered = sorted(rows, key=lambda row: (row["index"], row.get("agent", 0)))
         index, seed, level, returns, lengths, success = ([row[name] for row in ordered] for name in COLUMNS)
         return cls(
             np.array(returns, np.float64),
@@ -102,6 +102,14 @@ class Episodes:
         return np.split(returns, starts[1:])
 
     @property
+    def environment_steps(self) -> int:
+        """Steps of the environments."""
+        if self.agent is None or self.index is None:
+            return int(self.length.sum())
+        _, starts = np.unique(self.index, return_index=True)
+        return int(np.maximum.reduceat(self.length, starts).sum())
+
+    @property
     def means_of_agents(self) -> np.ndarray:
         """The mean return of the agents in each episode of an environment."""
         return np.array([returns.mean() for returns in self.of_environments])
@@ -113,8 +121,8 @@ class Episodes:
             ``{episodes, return_mean, return_std, return_iqm, ci95, length_mean, success_rate}``.
             ``return_iqm`` is the mean of the middle half (Agarwal et al. 2021, arXiv:2108.13264). ``ci95`` is
             the 95 % interval of ``return_mean`` by the percentile bootstrap with 2,000 resamples. With several agents, these are
-            statistics of the agents' episodes, ``episodes`` and the interval are of the environments', and ``team_return_mean`` is
-            the mean return of all agents together.
+            statistics of the agents' episodes, but ``episodes`` counts those of the environments, from which ``ci95`` resamples the mean
+            return of their agents. ``team_return_mean`` is the mean return of all agents together.
         """
         returns, together = self.episode_return.astype(np.float64), self.of_environments
         summary = {

@@ -252,13 +252,18 @@ class JaxEvaluator(Evaluator):
             after, step, success = jax_vector.policy_step(
                 env, policy, now.state, episode_start, ~now.done, noise, keys_step, params
             )
+            done = now.done | step["terminated"] | step["truncated"]
+            if agents > 1:  # the policy acts on zeros for absent agents
+                after = after._replace(
+                    observation=select(done, jax.tree.map(jnp.zeros_like, after.observation), after.observation)
+                )
             return _RunningEpisodes(
                 now.time + 1,
                 after._replace(previous=select(now.done, now.state.previous, after.previous)),
                 now.episode_return.plus(jnp.where(now.done, 0.0, step["reward"] + or_nan)),
                 now.length + ~now.done,
                 now.success if success is None else jnp.where(now.done, now.success, success),
-                now.done | step["terminated"] | step["truncated"],
+                done,
             )
 
         end = jax.lax.while_loop(lambda now: (now.time < self.limit) & ~now.done.all(), play, start)

@@ -1,11 +1,11 @@
 """Episodes to watch: an agent plays one after the other in one environment, and every step can be drawn."""
 
-import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
@@ -26,13 +26,13 @@ from proximo.evaluation.policy import Policy
 from proximo.networks.custom.forward import Forward
 from proximo.rendering.pictures import Draw, can_draw, checked_picture, image_of, no_renderer
 from proximo.rendering.window import prepare_drawing, prepare_pygame
-from proximo.spaces import ACTION_MASK, action_dtype, allowed_action, leaves, unflatten
-from proximo.types import is_key
+from proximo.spaces import ACTION_MASK, Space, action_dtype, allowed_action, leaves, unflatten, zeros
+from proximo.types import is_key, select
 
 DEFAULT_FPS = 30.0
-Agent = Callable[[Any, bool, np.ndarray, Callable[[], Key[Array, ""]]], np.ndarray]
-"""``agent(observation, episode_start, reward, key) -> action``. Observation and action have a leading axis of agents, which is 1 if there
-is one; ``reward`` has an entry for the last action of each, and ``key()`` may sample the actions."""
+Agent = Callable[[Any, np.ndarray, np.ndarray, np.ndarray, Callable[[], Key[Array, ""]]], np.ndarray]
+"""``agent(observation, episode_start, present, reward, key) -> action``. All arrays have a leading axis of agents, which is 1 if there
+is one. ``reward`` is that of the last action, and ``key()`` may sample the actions."""
 Step = tuple[Draw, np.ndarray, bool, bool, bool | None]
 """What draws the environment as it is now; the reward of each agent; whether the episode of the environment terminated or was truncated,
 and success, if it is reported."""
@@ -62,7 +62,8 @@ class Player:
         with custom_code_errors(f"Making {self.env_id} to watch"):
             made = self._make()
         self._lacks_mode = self.env.without_render_mode(made)
-        self._single, self._has_axis = (Agents(made), True) if self.env.spec.agents else (made, self.env.make is None)
+        names, space = self.env.spec.agents, self.env.observation_space
+        self._single, self._has_axis = (Agents(made, space), True) if names else (made, self.env.make is None)
 
     def _make(self) -> Any:
         """One environment that draws, if it can. It may accept the mode ``rgb_array`` without declaring it,
@@ -82,23 +83,30 @@ class Player:
         space, actions, count = self.env.observation_space, self.env.action_space, num_agents(self.env)
         with custom_code_errors(f"{self.env_id}.reset"):
             observation, _ = self._single.reset(**self._arguments(number))
-        gained, over, any_truncated, success = np.zeros(count, np.float32), np.zeros(count, bool), False, UNREPORTED
-        for time in itertools.count():
+        over, any_truncated, gained, success = np.zeros(count, bool), False, np.zeros(count, np.float32), UNREPORTED
+        starts = present = self._present(over)
+        while True:
             observation = unflatten(
                 space, [np.asarray(x.of(observation)).astype(x.dtype).reshape((count, *x.shape)) for x in leaves(space)]
             )
-            is_over, is_success = bool(over.all()), None if success == UNREPORTED else bool(success)
+            is_over, is_success = not present.any(), None if success == UNREPORTED else bool(success)
             yield self._picture(observation), gained, is_over and not any_truncated, is_over and any_truncated, is_success
             self._total += 1
-            chosen = agent(observation, time == 0, reward, self._action_key)
+            chosen = agent(observation, starts, present, reward, self._action_key)
             action = np.asarray(chosen, action_dtype(actions)).reshape((count, *actions.shape))
             with custom_code_errors(f"{self.env_id}.step"):
                 observation, *results, info = self._single.step(action if self._has_axis else action[0])
             given, terminated, truncated = (np.asarray(x).reshape(count) for x in results)
-            # Returns are sums of float32 rewards, as in a rollout. An agent whose episode is over gets none.
-            reward = gained = np.where(over, 0.0, given).astype(np.float32)
-            any_truncated = bool((~over & truncated & ~terminated).any())
-            over, success = over | terminated | truncated, reported_success(info)
+            # Returns are sums of float32 rewards, as in a rollout. An absent agent gets none.
+            reward = gained = np.where(present, given, 0.0).astype(np.float32)
+            any_truncated = bool((present & truncated & ~terminated).any())
+            over, success, acted = over | terminated | truncated, reported_success(info), present
+            present = self._present(over)
+            starts = present & ~acted
+
+    def _present(self, over: np.ndarray) -> np.ndarray:
+        """Which agents act now, where ``over`` marks those whose episode has ended. One may join later."""
+        return self._single.present() if isinstance(self._single, Agents) else ~over
 
     def _arguments(self, number: int) -> dict[str, int]:
         if self.env.make is None:  # most vector environments add the number of an environment to their seed
@@ -142,10 +150,15 @@ class Player:
 
 
 class Agents:
-    """A ``ParallelEnv`` with an axis of agents. Absent ones observe zeros."""
+    """A ``ParallelEnv`` with an axis of agents. Those that observe nothing observe zeros."""
 
-    def __init__(self, env: ParallelEnv):
-        self.env, self.render, self.close, self.names = env, env.render, env.close, env.names
+    def __init__(self, env: ParallelEnv, space: Space):
+        self.env, self.render, self.close, self.names, self.nothing = env, env.render, env.close, env.names, zeros(space, ())
+
+    def present(self) -> np.ndarray:
+        """Which agents act in the next step."""
+        present = self.env.present
+        return np.array([name in present for name in self.names])
 
     def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
         observations, _ = self.env.reset(**arguments)
@@ -154,17 +167,12 @@ class Agents:
     def step(self, actions: np.ndarray) -> tuple[Any, ...]:
         acting = self.env.present
         observations, *results, infos = self.env.step({name: actions[i] for i, name in enumerate(self.names) if name in acting})
-        defaults = 0.0, True, True  # of absent agents
-        columns = (
-            [of_agent.get(name, default) for name in self.names] for of_agent, default in zip(results, defaults, strict=True)
-        )
-        reported = [of_agent for of_agent in infos.values() if reported_success(of_agent) != UNREPORTED]
+        columns = ([of_agents.get(name, False) for name in self.names] for of_agents in results)
+        reported = [info for info in infos.values() if reported_success(info) != UNREPORTED]
         return self._stacked(observations), *columns, {"success": all(map(reported_success, reported))} if reported else {}
 
     def _stacked(self, observations: dict[str, Any]) -> Any:
-        first = next(iter(observations.values()))
-        of_all = [observations.get(name, jax.tree.map(lambda x: np.zeros_like(x), first)) for name in self.names]
-        return jax.tree.map(lambda *x: np.stack(x), *of_all)
+        return jax.tree.map(lambda *x: np.stack(x), *(observations.get(name, self.nothing) for name in self.names))
 
 
 class OnlyEnvironment:
@@ -266,12 +274,15 @@ def policy_agent(policy: Policy, deterministic: bool = True) -> Agent:
     count = num_agents(policy.env)
     memory, predict = policy.init_memory(count), getattr(Forward.of(policy.config.network), "predict", None)
 
-    def act(observation: Any, episode_start: bool, reward: np.ndarray, key: Callable[[], Key[Array, ""]]) -> np.ndarray:
+    def act(
+        observation: Any, episode_start: np.ndarray, present: np.ndarray, reward: np.ndarray, key: Callable[[], Key[Array, ""]]
+    ) -> np.ndarray:
         nonlocal memory
         if predict is not None:
             return predict(policy.actor_critic, observation, deterministic)
         how = {"deterministic": deterministic, "key": None if deterministic else key(), "reward": reward}
-        action, memory = policy.predict(observation, memory, [episode_start] * count, **how)
+        action, after = policy.predict(observation, memory, episode_start, **how)
+        memory = after if present.all() else select(jnp.asarray(present), after, memory)
         return action
 
     return act

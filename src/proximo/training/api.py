@@ -20,7 +20,7 @@ from proximo.config.typed_settings import ResumeSettings, Settings
 from proximo.errors import ConfigError, TrainingError
 from proximo.jax_setup import prepare_jax
 from proximo.processes.peers import Peers, current
-from proximo.settings import lists_settings, make_config
+from proximo.settings import agents_of, lists_settings, make_config
 from proximo.storage import run_directory, run_lookup
 from proximo.storage.named_folders import seed_run_dirs
 from proximo.storage.run_directory import locked
@@ -133,7 +133,8 @@ def settings_of(env: Any, config: Config | None, preset: bool, settings: Mapping
         )
     if env and env != config.env.id:
         raise ConfigError(f"env = {env!r}, but config is for {config.env.id!r}: give one of them.")
-    return with_given(config, {**settings, **({"id": env} if env else {})})
+    num_agents = agents_of(config) if settings.get("minibatch_size") else 1
+    return with_given(config, {**settings, **({"id": env} if env else {})}, num_agents)
 
 
 def resume(

@@ -173,7 +173,7 @@ class SeedRun:
         """Write the row of an evaluation, and remember it. Returns its summary."""
         self.evaluation_seconds += seconds
         if not is_last:
-            self.evaluation_steps += int(episodes.length.sum())
+            self.evaluation_steps += episodes.environment_steps
         self.last_evaluation = {"step": step, **episodes.summary()}
         row = {f"eval/{name}": x for name in EVALUATED if (x := self.last_evaluation.get(name)) is not None}
         self.trackers.write(step, {**row, "time/evaluation_seconds": self.evaluation_seconds})

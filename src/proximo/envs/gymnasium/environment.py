@@ -224,7 +224,7 @@ def _example(
             raise EnvError(f"life_loss = true: {env_id} does not report lives in its info.")
         observation, action = spaces.values()
         names = env.names if isinstance(env, ParallelEnv) else ()
-        if not is_threaded and (size := mask_size(env, info[names[0]] if names else info)):
+        if not is_threaded and (size := mask_size(env, next(iter(info.values()), {}) if names else info)):
             observation = with_mask(observation, size)
         # Here the spaces are converted, once.
         observation_space, action_space = from_any(observation, "observation"), from_any(action, "action")
@@ -235,7 +235,7 @@ def _example(
             limit,
             checks_actions=bool(prefix),
             life_loss=lives,
-            num_agents=len(names) or getattr(env, "num_envs", 1),
+            num_agents=len(names) or (getattr(env, "num_envs", 1) if prefix else 1),
             agents=names,
         )
         return spec, size, dict(getattr(env, "metadata", None) or {})

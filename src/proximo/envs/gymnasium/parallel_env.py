@@ -67,9 +67,12 @@ class ParallelEnv:
         return first
 
     @property
-    def present(self) -> tuple[str, ...]:
+    def present(self) -> frozenset[str]:
         """Names of the agents that act in the next step."""
-        return tuple(self.env.agents)
+        present = frozenset(self.env.agents)
+        if unknown := sorted(present.difference(self.names)):
+            raise EnvError(f"has agents that are not in its possible_agents: {', '.join(unknown)}.")
+        return present
 
     def reset(self, *, seed: int | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
         """Begin an episode. Returns observations and infos by agent."""
@@ -88,12 +91,21 @@ class ParallelEnv:
         for name, seen in observations.items():
             found[name] = parts = dict(seen) if isinstance(seen, dict) else {OBSERVATION: seen}
             if self.mask_size:
-                parts[ACTION_MASK] = flat_mask(infos[name].get(ACTION_MASK))
+                parts[ACTION_MASK] = self._mask(name, infos.get(name, {}))
             if AGENT_ID in self.entries:
                 parts[AGENT_ID] = self._ids[name]
             if state is not None:
                 parts[STATE] = state
         return found
+
+    def _mask(self, name: str, info: dict[str, Any]) -> np.ndarray:
+        if ACTION_MASK in info:
+            return flat_mask(info[ACTION_MASK])
+        if name in self.env.agents:
+            raise EnvError(
+                f"returned no {ACTION_MASK} in the info of {name}, but its first reset did: return one at every reset and step."
+            )
+        return np.ones(self.mask_size, np.int8)  # its episode is over
 
     def _state(self, observations: dict[str, Any]) -> np.ndarray:
         if getattr(self.env, "state_space", None) is not None:

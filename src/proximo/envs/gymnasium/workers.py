@@ -119,7 +119,8 @@ class WorkerVectorEnvironment(VectorEnvironment):
         while not worker.has_replied(pause):
             if t is not None:  # a step also resets the environments whose episode ended
                 rows = self.buffer.columns(worker.columns)
-                resets = int(np.count_nonzero(rows.terminated[t] | rows.truncated[t]))
+                ended = rows.terminated[t] | rows.truncated[t]
+                resets = int(np.count_nonzero(ended.reshape(-1, self.spec.num_agents).any(axis=1)))
                 limit = self.options.step_timeout + resets * self.options.reset_timeout
             if time.monotonic() - worker.sent > limit:
                 seconds = f"step_timeout = {self.options.step_timeout:g}"
