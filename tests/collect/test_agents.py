@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import json
 
 import gymnasium as gym
 import jax
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import proximo
+from commands import final_state
 from proximo import ppo
 from proximo.collect import GymnasiumCollector
 from proximo.collect.environment import preprocessing_of
@@ -353,3 +355,23 @@ def test_state_of_pettingzoo():
     [action_space] = {agent.env.action_space}
     assert (dict(agent.env.observation_space.spaces)["state"].shape, action_space.n) == ((24,), 5)
     assert agent.learn(32).step == 32
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"memory": "gru", "memory_size": 8, "sequence_length": 4, "burn_in": 2, "stagger_steps": 6, "observe_reward": True}],
+    ids=["mlp", "gru"],
+)
+def test_resumed_training_and_stacked_seeds_equal_a_training_alone(tmp_path, settings):
+    common = {"preset": False, "num_envs": 4, "num_steps": 8, "hidden_sizes": (8,), "normalize_reward": True, "eval_episodes": 0}
+    train = functools.partial(proximo.train, "toys:Team", runs_dir=str(tmp_path), **common, **settings)
+    [whole] = train(total_steps=128, name="whole", seed=1)
+    [first] = train(total_steps=64, name="part", seed=1)
+    [resumed] = proximo.resume(first.run_dir, total_steps=128)
+    expected = final_state(whole.run_dir)
+    assert final_state(resumed.run_dir) == expected
+    assert final_state(train(total_steps=128, seed=2)[0].run_dir) != expected
+    assert final_state(train(total_steps=128, seeds=2, seeds_mode="serial")[1].run_dir) == expected
+    rows = [json.loads(line) for line in (resumed.run_dir / "metrics.jsonl").read_text().splitlines()]
+    assert all("time/agent_steps_per_second" in row for row in rows if "rollout/episodes" in row)
+    assert sum(row["rollout/team_episodes"] for row in rows) > 3

@@ -111,7 +111,9 @@ class ParallelEnv:
         if getattr(self.env, "state_space", None) is not None:
             return self.env.state()
         absent = np.zeros(gym.spaces.flatdim(self._seen), np.float32)
-        flat = [gym.spaces.flatten(self._seen, observations[name]) if name in observations else absent for name in self.names]
+        flat: list[Any] = [
+            gym.spaces.flatten(self._seen, observations[name]) if name in observations else absent for name in self.names
+        ]
         return np.concatenate(flat).astype(np.float32)
 
     def render(self) -> Any:
