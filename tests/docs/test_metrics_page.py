@@ -24,11 +24,13 @@ def names_of_the_page() -> set[str]:
 
 
 def test_names_on_the_page_are_those_that_a_training_writes(tmp_path):
-    """On the host, with a memory, where success is told: whatever is written anywhere is written there."""
+    """On the host, with a memory, where success is told, and with several agents: whatever is written anywhere is written there."""
     variants = {"objective": "kl_penalty", "critic_learning_rate": 1e-3, "extra_loss": no_loss}
     settings = {**SMALL, **variants, "memory": "gru", "memory_size": 8, "num_workers": 0, "runs_dir": str(tmp_path)}
     [result] = proximo.train(config=proximo.make_config("gym_toys:Walk", settings, preset=False))
-    rows = [json.loads(line) for line in (result.run_dir / "metrics.jsonl").read_text().splitlines()]
+    [of_agents] = proximo.train("gym_toys:Team", **SMALL, num_workers=0, runs_dir=str(tmp_path), preset=False)
+    files = [run.run_dir / "metrics.jsonl" for run in (result, of_agents)]
+    rows = [json.loads(line) for file in files for line in file.read_text().splitlines()]
     assert {name for row in rows for name in row} - {"step"} == names_of_the_page()
 
 

@@ -134,7 +134,8 @@ class _Group:
         terminated, truncated = buffer.terminated | buffer.life_lost, buffer.truncated.copy()
         for t, i in np.argwhere(buffer.lost):
             truncated[t, i] = True  # restarts the running return that scales rewards
-            if t and buffer.valid[t - 1, i] and not (terminated[t - 1, i] or truncated[t - 1, i]):
+            has_ended = terminated[t - 1, i] or truncated[t - 1, i] or buffer.episode_start[t, i]
+            if t and buffer.valid[t - 1, i] and not has_ended:
                 truncated[t - 1, i] = True
                 for stored, value in zip(*map(jax.tree.leaves, (bootstrap_value, self.programs.value(self.packed))), strict=True):
                     stored[t - 1, i] = value[t, i]

@@ -67,6 +67,7 @@ class AgentSettings(ResumeAgentSettings, total=False):
     wrappers: Sequence[str]
     drop_observations: Sequence[str]
     life_loss: bool
+    agent_id: bool
     overlap: bool
     env_settings: Mapping[str, Any] | str
     num_steps: int

@@ -19,6 +19,7 @@ from proximo.envs.gymnasium.parallel_env import ParallelEnv, has_agents
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.gymnasium.rollout_buffer import BufferLayout
 from proximo.envs.gymnasium.stepper import EnvironmentSpec, checked_reset
+from proximo.envs.gymnasium.supersuit import SuperSuitVectorEnv
 from proximo.envs.gymnasium.vector_env_adapter import VectorStepper, autoreset_of
 from proximo.envs.gymnasium.vector_environment import AUTO, VectorEnvironment, VectorOptions, reports_waiting
 from proximo.envs.gymnasium.worker_process import POSIX
@@ -235,7 +236,7 @@ def _example(
             limit,
             checks_actions=bool(prefix),
             life_loss=lives,
-            num_agents=len(names) or (getattr(env, "num_envs", 1) if prefix else 1),
+            num_agents=len(names) or (env.num_envs if isinstance(env, SuperSuitVectorEnv) else 1),
             agents=names,
         )
         return spec, size, dict(getattr(env, "metadata", None) or {})
