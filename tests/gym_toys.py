@@ -337,7 +337,7 @@ class DrawnVector(CustomVector):
 
 
 class Team:
-    """Agents with PettingZoo's interface, each in an environment of its own, which share nothing. With ``late``, the last one
+    """Several agents with PettingZoo's interface that share nothing: each has its own environment. With ``late``, the last one
     joins after two steps."""
 
     def __init__(self, make=Walk, names=("a", "b", "c"), late=False, render_mode=None):

@@ -121,7 +121,7 @@ class Counting:
 
 
 class Team:
-    """Several agents, each in an environment of its own, which share nothing."""
+    """Several agents that share nothing: each has its own environment."""
 
     def __init__(self, env=None, num_agents=3):
         self.env, self.num_agents = env or Counting(), num_agents

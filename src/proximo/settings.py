@@ -14,6 +14,7 @@ from proximo.config.loading import Layer, merged, read_file, resolve, tree_layer
 from proximo.config.schema import OF_PRESET
 from proximo.config.typed_settings import Settings
 from proximo.config.validation import largest_divisor, validate
+from proximo.envs.libraries import num_agents
 from proximo.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def _validated(config: Config) -> Config:
 
 def agents_of(config: Config) -> int:
     """Agents of the environment of ``config``, which is made. ``minibatch_size`` counts the steps of all."""
-    return _num_agents(_environment(config))
+    return num_agents(_environment(config))
 
 
 def _environment(config: Config) -> Environment:
@@ -104,12 +105,6 @@ def _environment(config: Config) -> Environment:
     prepare_jax(config.shares_program)
     from_file = config.given.get("id") != config.env.id
     return make_env(config.env.id, config.env.env_settings, preprocessing_of(config), from_file)
-
-
-def _num_agents(env: Environment) -> int:
-    from proximo.envs.libraries import num_agents
-
-    return num_agents(env)
 
 
 def with_defaults(layers: Sequence[Layer], env: Environment) -> Config:
@@ -130,7 +125,7 @@ def with_defaults(layers: Sequence[Layer], env: Environment) -> Config:
     config = resolve([Layer(settings, defaults.origin), *layers])
     if not given & {"num_minibatches", "minibatch_size"}:
         config = override(config, {"num_minibatches": _fitting_minibatches(config, kind)})
-    return validate(config, _num_agents(env))
+    return validate(config, num_agents(env))
 
 
 def _kind_of(env: Environment, config: Config) -> str:

@@ -259,23 +259,29 @@ def test_what_an_absent_agent_observes_may_be_nan():
     assert np.isfinite(agent.evaluate(8).episode_return).all()
 
 
+class Uneven(gym_toys.Team):
+    """The second agent is truncated in step 5, the others much later."""
+
+    def __init__(self):
+        super().__init__(gym_toys.Countdown)
+        for env, length in zip(self.envs.values(), (50, 6, 50), strict=True):
+            env.length, env.truncate = length, True
+
+
 def test_lost_worker_leaves_the_last_value_of_an_agent_that_was_truncated_before():
-    settings = {"num_workers": 1, "memory": "gru"}
-    short = functools.partial(gym_toys.Team, functools.partial(gym_toys.Walk, 0.0, 0.3))
-    config = override(Config(), {**SMALL, "num_envs": 1, "num_steps": STEPS, **settings})
-    _, env = from_object(short, {})
+    config = override(Config(), {**SMALL, "num_envs": 1, "num_steps": STEPS, "num_workers": 1, "memory": "gru"})
+    _, env = from_object(Uneven, {})
     found = []
     for lost in ((), (6,)):
         collector = GymnasiumCollector(config, env)
         kill_first_worker(collector.environments.open(), lost)
         collector.environments.warn = lambda message: None
         _, rollout, _ = collector.collect(drawn_policy(env, config), GymnasiumCollectorState(jax.random.key(3)))
-        found.append(jax.tree.map(lambda x: np.asarray(x)[:6], (rollout.truncated, rollout.bootstrap_value)))
+        found.append((np.asarray(rollout.truncated)[5], np.asarray(rollout.bootstrap_value)[5]))
         collector.environments.close()
-    (truncated, values), (truncated_too, values_too) = found
-    before = truncated & truncated_too
-    assert before.any()
-    np.testing.assert_array_equal(values_too[before], values[before])
+    (alone, value), (with_others, same_value) = found
+    assert (alone.tolist(), with_others.tolist()) == ([False, True, False], [True, True, True])
+    assert same_value[1] == value[1] != 0
 
 
 def test_minibatch_size_counts_the_steps_of_all_agents():
@@ -352,8 +358,7 @@ def test_policy_that_observes_agent_id_acts_for_all_agents_in_order():
 def test_state_of_pettingzoo():
     pytest.importorskip("mpe2")
     agent = proximo.PPO("mpe2:simple_spread_v3", preset=False, privileged="state", num_envs=2, num_steps=8, env_settings={"N": 2})
-    [action_space] = {agent.env.action_space}
-    assert (dict(agent.env.observation_space.spaces)["state"].shape, action_space.n) == ((24,), 5)
+    assert dict(agent.env.observation_space.spaces)["state"].shape == (24,)
     assert agent.learn(32).step == 32
 
 

@@ -24,7 +24,7 @@ def names_of_the_page() -> set[str]:
 
 
 def test_names_on_the_page_are_those_that_a_training_writes(tmp_path):
-    """On the host, with a memory, where success is told, and with several agents: whatever is written anywhere is written there."""
+    """Two trainings write every name: one with a memory and reported success, and one of several agents."""
     variants = {"objective": "kl_penalty", "critic_learning_rate": 1e-3, "extra_loss": no_loss}
     settings = {**SMALL, **variants, "memory": "gru", "memory_size": 8, "num_workers": 0, "runs_dir": str(tmp_path)}
     [result] = proximo.train(config=proximo.make_config("gym_toys:Walk", settings, preset=False))

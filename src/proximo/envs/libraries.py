@@ -121,7 +121,7 @@ class Described:
 
 
 def num_agents(env: Any) -> int:
-    """Agents of one environment, each of which is a column of the rollout."""
+    """Number of agents in one environment. Each agent has a column of the rollout."""
     return getattr(env, "num_agents", 1)
 
 

@@ -198,8 +198,8 @@ def from_vector(
     """
     if preprocessing.wraps:
         raise ConfigError(
-            f"{env_id} is a vector environment: preprocessing, frame_stack, action_repeat, levels, wrappers, drop_observations and "
-            "max_episode_steps need single environments; set its own parameters with --env-settings."
+            f"{env_id} is a vector environment: preprocessing, frame_stack, action_repeat, levels, wrappers, drop_observations, "
+            "max_episode_steps and agent_id need single environments; set its own parameters with --env-settings."
         )
     spec, size, _ = _example(partial(make_vector, 1), env_id, preprocessing, "single_", is_threaded)
     make = (lambda num_envs: VectorMaskInObservation(make_vector(num_envs), size, env_id)) if size else make_vector

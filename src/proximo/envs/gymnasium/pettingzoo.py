@@ -17,7 +17,7 @@ FAMILIES = ("atari", "butterfly", "sisl")
 
 
 def names() -> list[str]:
-    """Return all environments, which are not imported: each may need a library of its own."""
+    """Return all environments. None is imported, because each may need another library."""
     return [f"{family}.{name}" for family in FAMILIES for name in versions(f"pettingzoo.{family}")]
 
 

@@ -18,7 +18,7 @@ from proximo.spaces import allows, from_any, leaves
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """Preprocessing of an environment. The fields without a description are settings of ``env``, which ``config/schema.py`` explains."""
+    """Preprocessing of an environment. All fields but ``needs_state`` are settings of ``env``, which ``config/schema.py`` explains."""
 
     preprocessing: Literal["none", "atari"] = "none"
     frame_stack: int = 1

@@ -19,7 +19,7 @@ UNREPORTED, FAILURE, SUCCESS = -1, 0, 1
 
 @dataclass(frozen=True, eq=False)
 class RolloutBuffer:
-    """``T`` steps of ``N`` columns, each of which is one agent of one environment. Arrays of T+1 rows are known before a step, arrays of T rows are its results."""
+    """``T`` steps of ``N`` columns. A column is one agent of one environment. Arrays of T+1 rows are known before a step, arrays of T rows are its results."""
 
     observation: tuple[np.ndarray, ...]
     """T+1 N ..., one array for each leaf: the observation before step ``t``."""

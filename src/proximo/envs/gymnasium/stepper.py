@@ -34,7 +34,7 @@ class EnvironmentSpec:
     life_loss: bool = False
     """Report a decrease of ``info["lives"]`` as a lost life."""
     num_agents: int = 1
-    """Agents of one environment, each of which is a column of the rollout buffer."""
+    """Number of agents in one environment. Each agent has a column of the rollout buffer."""
     agents: tuple[str, ...] = ()
     """Their names, if the environment is a ``ParallelEnv``."""
     first_env: int = 0
