@@ -1,11 +1,26 @@
-import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces as gym
 from gymnax.environments import spaces as gymnax
 
 from proximo.errors import EnvError
-from proximo.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple, from_any, zeros
+from proximo.spaces import (
+    Box,
+    Dict,
+    Discrete,
+    Joint,
+    MultiBinary,
+    MultiDiscrete,
+    Tuple,
+    allowed_action,
+    allows,
+    from_any,
+    joined,
+    mask_sizes,
+    nested,
+    random_actions,
+    zeros,
+)
 
 IMAGE = Box((36, 36, 3), 0.0, 255.0, "uint8")
 NESTED = Dict({"b": Tuple((Discrete(2, 3), MultiBinary((4,)))), "a": IMAGE})
@@ -51,9 +66,9 @@ def test_spaces_are_converted(space, expected):
         gym.Sequence(gym.Discrete(2)),
         gym.OneOf((gym.Discrete(2),)),
         gym.Graph(gym.Discrete(2), None),
-        gym.Tuple((gym.Discrete(2),)),
+        gym.Tuple(()),
         gym.Box(0, 5, (2,), np.int32),
-        Dict({"a": Discrete(2)}),
+        Dict({}),
         Box((2,), 0.0, 5.0, "int32"),
         "anything",
     ],
@@ -174,36 +189,31 @@ def test_str_of_a_space_is_short():
     assert str(NESTED) == "Dict(a: Box(36, 36, 3) uint8, b: Tuple(Discrete(2, start=3), MultiBinary(4,)))"
 
 
-FLATTENED = {
-    "discrete": (gym.Dict(move=gym.Discrete(3, start=1), arm=gym.Discrete(2)), [3, 1], [["move", 3], ["arm", 1]]),
-    "continuous": (gym.Dict(arm=gym.Box(-1, 1, (2,)), leg=gym.Box(0, 2, (1,))), [0, 1, 2], [["arm", [0, 1]], ["leg", [2]]]),
-    "tuple": (gym.Tuple([gym.Discrete(3), gym.Discrete(2)]), [2, 1], [2, 1]),
-}
+ACTIONS = gym.Dict(
+    move=gym.Tuple([gym.Discrete(3, start=1), gym.Box(-1, 1, (2,))]),
+    arms=gym.MultiDiscrete([2, 4]),
+    lamps=gym.MultiBinary((2, 2)),
+)
 
 
-@pytest.mark.parametrize("kind", FLATTENED)
-def test_error_for_dict_actions_has_code_that_flattens_them(kind):
-    space, values, expected = FLATTENED[kind]
-    with pytest.raises(EnvError, match=r"The action space .* is not supported: expected Discrete.*; flatten it: ") as caught:
-        from_any(space, "action")
-
-    class Env(gymnasium.Env):
-        observation_space, action_space = gym.Discrete(2), space
-
-        def step(self, action):
-            assert self.action_space.contains(action), action
-            return action, 0.0, False, False, {}
-
-    env = eval(str(caught.value).split("flatten it: ")[1].removesuffix("."), {"gymnasium": gymnasium, "env": Env()})
-    from_any(env.action_space, "action")
-    action = np.array(values, env.action_space.dtype)
-    assert env.action_space.contains(action)
-    taken = env.step(action)[0]
-    assert (
-        [[name, part.tolist()] for name, part in taken.items()] if isinstance(taken, dict) else [*map(int, taken)]
-    ) == expected
-
-
-def test_mixed_parts_of_actions_are_answered_in_words():
-    with pytest.raises(EnvError, match=r"wrap it so that one space replaces all parts"):
-        from_any(gym.Dict(a=gym.Discrete(2), b=gym.Box(0, 1, (1,))), "action")
+def test_actions_of_several_parts_are_vectors_that_the_environment_gets_nested():
+    space = from_any(ACTIONS, "action")
+    assert isinstance(space, Joint)
+    assert (space.shape, from_any(space, "action")) == ((2 + 4 + 1 + 2,), space)
+    assert [part.name for part in space.parts] == ["['arms']", "['lamps']", "['move'][0]", "['move'][1]"]
+    rng = np.random.default_rng(0)
+    vectors = random_actions(space, rng, 50)
+    for vector in vectors:
+        assert ACTIONS.contains(nested(space, vector)), nested(space, vector)
+    np.testing.assert_array_equal(joined(space, nested(space, vectors)), vectors)
+    # A mask has the entries of the discrete parts: two for each bit.
+    assert mask_sizes(space) == (2, 4, 2, 2, 2, 2, 3)
+    mask = rng.random(sum(mask_sizes(space))) < 0.5
+    mask[[0, 2, 6, 8, 10, 12, 16]] = True
+    for _ in range(50):
+        action = allowed_action(space, rng, mask)
+        assert allows(space, mask, action)
+        assert ACTIONS.contains(nested(space, action))
+    assert not all(allows(space, mask, action) for action in vectors)
+    with pytest.raises(EnvError, match=r"action space at \['speed'\].*is not supported"):
+        from_any(gym.Dict(speed=gym.Box(0, 3, (1,), np.int32)), "action")

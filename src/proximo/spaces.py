@@ -181,12 +181,67 @@ class Tuple:
         return f"Tuple({', '.join(map(str, self.spaces))})"
 
 
-ActionSpace = LeafSpace = Box | Discrete | MultiDiscrete | MultiBinary
+LeafSpace = Box | Discrete | MultiDiscrete | MultiBinary
 Space = LeafSpace | Dict | Tuple
+
+
+@dataclass(frozen=True)
+class Joint(_Leaf):
+    """Actions of several parts, a ``Dict`` or ``Tuple``. An action is one vector with the numbers of all parts, in the order of
+    ``leaves(space)``; ``nested`` gives it the structure that the environment takes."""
+
+    space: Dict | Tuple
+
+    @functools.cached_property
+    def parts(self) -> list[Leaf]:
+        """The parts, with their places."""
+        return leaves(self.space)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """One axis, of all numbers."""
+        return (sum(part.space.size for part in self.parts),)
+
+    def slices(self) -> list[tuple[Leaf, slice]]:
+        """Each part, and where the vector has it."""
+        ends = np.cumsum([part.space.size for part in self.parts]).tolist()
+        return [(part, slice(end - part.space.size, end)) for part, end in zip(self.parts, ends, strict=True)]
+
+    def __str__(self) -> str:
+        return str(self.space)
+
+
+ActionSpace = LeafSpace | Joint
 _SUPPORTED = {
     "observation": "Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of these that is not empty",
-    "action": "Discrete, MultiDiscrete, MultiBinary, or Box of floating-point numbers",
+    "action": "Discrete, MultiDiscrete, MultiBinary, Box of floating-point numbers, or a Dict or Tuple of these that is not empty",
 }
+
+
+def nested(space: ActionSpace, action: Any) -> Any:
+    """An action as the environment takes it, with any leading axes: the vector of a ``Joint`` space in the structure of its parts and
+    in their types; others as they are."""
+    if not isinstance(space, Joint):
+        return action
+
+    def part_of(part: Leaf, at: slice) -> Any:
+        # JAX has int32 by default, and Gymnasium's spaces int64.
+        dtype = (
+            action_dtype(part.space)
+            if isinstance(action, np.ndarray)
+            else action.dtype
+            if isinstance(part.space, Box)
+            else "int32"
+        )
+        return action[..., at].reshape((*action.shape[:-1], *part.space.shape)).astype(dtype)[()]
+
+    return unflatten(space.space, [part_of(part, at) for part, at in space.slices()])
+
+
+def joined(space: Joint, action: Any) -> np.ndarray:
+    """The inverse of ``nested``, for a batch of actions."""
+    columns = [np.asarray(part.of(action)) for part in space.parts]
+    return np.concatenate([x.reshape(len(x), -1) for x in columns], axis=1, dtype=np.float32)
 
 
 def tree(function: Callable[[LeafSpace], Any], space: Space) -> Any:
@@ -210,8 +265,11 @@ def choices(space: Discrete | MultiDiscrete) -> tuple[np.ndarray, np.ndarray]:
     return np.reshape(start, space.shape), np.reshape(n, space.shape)
 
 
-def mask_sizes(space: Space) -> tuple[int, ...]:
-    """The entries of an action mask for each component: one for each choice, two for each bit. Empty: no mask fits."""
+def mask_sizes(space: Space | Joint) -> tuple[int, ...]:
+    """The entries of an action mask for each component: one for each choice, two for each bit, of a ``Joint`` space in the order of its
+    parts. Empty: no mask fits."""
+    if isinstance(space, Joint):
+        return tuple(size for part in space.parts for size in mask_sizes(part.space))
     if isinstance(space, MultiBinary):
         return (2,) * space.size
     return components(space)[0] if isinstance(space, Discrete | MultiDiscrete) else ()
@@ -223,8 +281,10 @@ def mask_starts(sizes: tuple[int, ...], size: int) -> np.ndarray | None:
     return np.cumsum((0, *sizes[:-1])) if sizes and sum(sizes) == size else None
 
 
-def flatdim(space: LeafSpace) -> int:
+def flatdim(space: ActionSpace) -> int:
     """Number of entries of one value as a vector with one-hot integers, as in ``gymnasium.spaces.flatdim``."""
+    if isinstance(space, Joint):
+        return sum(flatdim(part.space) for part in space.parts)
     return sum(components(space)[0]) if isinstance(space, Discrete | MultiDiscrete) else space.size
 
 
@@ -283,11 +343,16 @@ def unflatten(space: Space, arrays: Iterable[Any]) -> Any:
 
 def action_dtype(space: ActionSpace) -> np.dtype:
     """Return the type of the actions of a Gymnasium space."""
+    if isinstance(space, Joint):
+        return np.dtype(np.float32)
     return np.dtype(space.dtype if isinstance(space, Box) else np.int8 if isinstance(space, MultiBinary) else np.int64)
 
 
 def random_actions(space: ActionSpace, rng: np.random.Generator, num_envs: int) -> np.ndarray:
     """Draw ``num_envs`` actions uniformly; components without bounds from a standard normal distribution."""
+    if isinstance(space, Joint):
+        drawn = [random_actions(part.space, rng, num_envs) for part in space.parts]
+        return np.concatenate([x.reshape(num_envs, -1) for x in drawn], axis=1, dtype=np.float32)
     shape = (num_envs, *space.shape)
     if not isinstance(space, Box):
         start, n = (0, 2) if isinstance(space, MultiBinary) else choices(space)
@@ -300,8 +365,11 @@ def random_actions(space: ActionSpace, rng: np.random.Generator, num_envs: int) 
 def allows(space: ActionSpace, mask: np.ndarray, action: Any) -> bool:
     """Whether the flat ``mask`` allows ``action``. True if its size does not fit ``space``: other checks report that."""
     starts = mask_starts(mask_sizes(space), mask.size)
-    chosen = np.reshape(action, -1) - np.asarray(getattr(space, "start", 0))
-    return starts is None or bool(mask[starts + chosen].all())
+    if starts is None:
+        return True
+    parts = [(part.space, action[at]) for part, at in space.slices()] if isinstance(space, Joint) else [(space, action)]
+    chosen = [np.reshape(x, -1) - np.reshape(getattr(part, "start", 0), -1) for part, x in parts if not isinstance(part, Box)]
+    return bool(mask[starts + np.concatenate(chosen).astype(int)].all())
 
 
 def allowed_action(space: ActionSpace, rng: np.random.Generator, mask: Any = None) -> Any:
@@ -310,6 +378,11 @@ def allowed_action(space: ActionSpace, rng: np.random.Generator, mask: Any = Non
     starts = mask_starts(mask_sizes(space), flat.size)
     if starts is None or not np.logical_or.reduceat(flat, starts).all():
         return random_actions(space, rng, 1)[0]
+    if isinstance(space, Joint):
+        ends = np.cumsum([sum(mask_sizes(part.space)) for part in space.parts])
+        masks = np.split(flat, ends[:-1])
+        drawn = [allowed_action(part.space, rng, mask) for part, mask in zip(space.parts, masks, strict=True)]
+        return np.concatenate([np.reshape(x, -1) for x in drawn], dtype=np.float32)
     parts = np.split(flat, starts[1:])
     drawn = np.array([rng.choice(np.flatnonzero(part)) for part in parts]) + np.asarray(getattr(space, "start", 0))
     return drawn.reshape(space.shape).astype(action_dtype(space))[()]
@@ -319,21 +392,26 @@ def allowed_action(space: ActionSpace, rng: np.random.Generator, mask: Any = Non
 def from_any(space: Any, role: Literal["action"]) -> ActionSpace: ...
 @overload
 def from_any(space: Any, role: Literal["observation"]) -> Space: ...
-def from_any(space: Any, role: Literal["observation", "action"]) -> Space:
+def from_any(space: Any, role: Literal["observation", "action"]) -> Space | Joint:
     """Convert a space of Gymnasium, gymnax or proximo to one of proximo. Spaces are recognized by the names of their
     classes, so neither library is imported. Raises ``EnvError`` if no policy supports a part in this role."""
 
     def translate(part: Any, where: str, name: str) -> Space:
-        found = _parts(part)
-        if found and role == "observation":
+        if isinstance(part, Joint):
+            part = part.space
+        if found := _parts(part):
             parts = [(key, translate(inner, f"{where}[{key!r}]", f"{name}.{key}".strip("."))) for key, inner in found]
             return Dict(parts) if _kind(part) == "Dict" else Tuple(inner for _, inner in parts)
         leaf, place = _leaf(part), f" at {where}" if where else ""
         if leaf is None or (role == "action" and isinstance(leaf, Box) and not leaf.is_float):
             raise EnvError(
                 f"The {role} space{place} {part if isinstance(part, Space) else repr(part)} is not supported: expected {_SUPPORTED[role]}; "
-                + (_flattening(found) if found else "change the environment, or wrap it so that it offers one.")
-                + (f" In Gymnasium environments, drop_observations = {name} leaves it out." if name else "")
+                "change the environment, or wrap it so that it offers one."
+                + (
+                    f" In Gymnasium environments, drop_observations = {name} leaves it out."
+                    if name and role == "observation"
+                    else ""
+                )
             )
         if isinstance(leaf, Discrete | MultiDiscrete):
             nvec, start = components(leaf)
@@ -343,22 +421,8 @@ def from_any(space: Any, role: Literal["observation", "action"]) -> Space:
                 )
         return leaf
 
-    return translate(space, "", "")
-
-
-def _flattening(parts: list[tuple[Any, Any]]) -> str:
-    """How to flatten an action space with ``parts``, as the end of a sentence."""
-    leaves = [_leaf(part) for _, part in parts]
-    if all(isinstance(leaf, Box) for leaf in leaves):
-        action = "gymnasium.spaces.unflatten(env.action_space, action)"
-        flat = "gymnasium.spaces.flatten_space(env.action_space)"
-    elif all(isinstance(leaf, Discrete) for leaf in leaves):
-        action = "tuple(action)" if isinstance(parts[0][0], int) else "dict(zip(env.action_space, action))"
-        n, start = ([getattr(leaf, name) for leaf in leaves] for name in ("n", "start"))
-        flat = f"gymnasium.spaces.MultiDiscrete({n}{f', start={start}' if any(start) else ''})"
-    else:
-        return "wrap it so that one space replaces all parts, such as a MultiDiscrete with some values for each Box."
-    return f"flatten it: gymnasium.wrappers.TransformAction(env, lambda action: {action}, {flat})."
+    translated = translate(space, "", "")
+    return Joint(translated) if role == "action" and isinstance(translated, Dict | Tuple) else translated
 
 
 def _kind(space: Any) -> str:

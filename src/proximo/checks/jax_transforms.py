@@ -1,5 +1,6 @@
 """Checks whether a JAX environment has no side effects, and is the same under ``jit`` and ``vmap``."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -9,10 +10,10 @@ import numpy as np
 from jaxtyping import Array, Key, PyTree
 
 from proximo.collect import jax_vector
-from proximo.envs.libraries import unwrapped
+from proximo.envs.libraries import num_agents, unwrapped
 from proximo.envs.protocol import JaxEnvironment
 from proximo.errors import EnvError
-from proximo.spaces import ACTION_MASK, Box, allowed_action
+from proximo.spaces import ACTION_MASK, Box, Joint, allowed_action, nested
 from proximo.types import is_key
 
 STEPS = 3
@@ -71,15 +72,17 @@ CHECKS = {"tracing": check_tracing, "side effects": check_side_effects, "jit and
 
 def _episode(env: JaxEnvironment, keys: Key[Array, "*N"], transform: Callable[[Any], Any] = lambda function: function) -> PyTree:
     """What a reset and ``STEPS`` random steps return. ``transform`` is applied to both functions."""
-    space, params = env.action_space, env.default_params
+    space, params, count = env.action_space, env.default_params, num_agents(env)
+    lead = keys.shape if count == 1 else (*keys.shape, count)
     step = transform(lambda key, t, state, action: env.step(jax.random.fold_in(key, t), state, action, params)[:-1])
     returned = [transform(lambda key: env.reset(key, params))(keys)]
     for t in range(STEPS):
         state, observation = returned[-1][:2]
         mask = observation.get(ACTION_MASK) if isinstance(observation, dict) else None
-        masks = [None] * keys.size if mask is None else np.asarray(mask).reshape(keys.size, -1)
+        masks = [None] * math.prod(lead) if mask is None else np.asarray(mask).reshape(math.prod(lead), -1)
         actions = np.stack([allowed_action(space, np.random.default_rng([0, t]), one) for one in masks])
-        action = jnp.asarray(actions.reshape((*keys.shape, *space.shape)), jnp.float32 if isinstance(space, Box) else jnp.int32)
+        dtype = jnp.float32 if isinstance(space, Box | Joint) else jnp.int32
+        action = nested(space, jnp.asarray(actions.reshape((*lead, *space.shape)), dtype))
         returned.append(step(keys, jnp.full(keys.shape, t), state, action))
     return returned
 

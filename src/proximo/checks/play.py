@@ -20,7 +20,7 @@ from proximo.envs.gymnasium.vector_environment import VectorEnvironment, VectorO
 from proximo.envs.libraries import num_agents
 from proximo.envs.protocol import JaxEnvironment
 from proximo.errors import EnvError, EnvironmentFault
-from proximo.spaces import ACTION_MASK, action_dtype, allowed_action, leaves
+from proximo.spaces import ACTION_MASK, action_dtype, allowed_action, leaves, nested
 
 MIN_STEPS = 8
 """Steps of a play, however long they take."""
@@ -80,8 +80,11 @@ class _JaxAgents:
         return self._of_agents(self.env.reset(seed=seed)[0]), {}
 
     def step(self, actions: dict[str, Any]) -> tuple[dict[str, Any], ...]:
-        absent = np.zeros(self.spec.action_space.shape, action_dtype(self.spec.action_space))
-        *results, _ = self.env.step(np.stack([actions.get(name, absent) for name in self.spec.agents]))
+        space = self.spec.action_space
+        absent = nested(space, np.zeros(space.shape, action_dtype(space)))
+        *results, _ = self.env.step(
+            jax.tree.map(lambda *x: np.stack(x), *(actions.get(name, absent) for name in self.spec.agents))
+        )
         observations, rewards, terminated, truncated = map(self._of_agents, results)
         self.present = frozenset(name for name in self.present if not (terminated[name] or truncated[name]))
         return observations, rewards, terminated, truncated, {}

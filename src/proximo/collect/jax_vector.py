@@ -17,7 +17,7 @@ from proximo.envs.libraries import num_agents
 from proximo.envs.protocol import Environment, JaxEnvironment
 from proximo.errors import EnvError
 from proximo.networks import ActorCritic
-from proximo.spaces import Box, LeafSpace, MultiBinary, Space, tree
+from proximo.spaces import Box, Joint, LeafSpace, MultiBinary, Space, joined, nested, tree
 from proximo.types import Memory, Observation, Previous, is_key, select
 
 SEEDS_AXIS = "seeds"
@@ -90,7 +90,7 @@ def step(
     """Step ``E`` environments with actions of ``N`` columns. Returns states; and of the columns observations, rewards,
     terminated, truncated and success (None: unreported)."""
     step_all = jax.vmap(env.step, in_axes=(0, 0, 0, None))
-    new, *results, info = step_all(keys, states, by_env(actions, env), params)
+    new, *results, info = step_all(keys, states, nested(env.action_space, by_env(actions, env)), params)
     seen, reward, terminated, truncated = by_column(results, env)
     if (success := info.get("success")) is not None:
         success = success.astype(bool) & ~jnp.isnan(success)
@@ -111,8 +111,8 @@ class JaxAsGymnasium:
     def __init__(self, env: JaxEnvironment, key: Key[Array, ""], together: int = 1, matmul_precision: str | None = None):
         self._key, self._together, self._number = key, together, -1
         self._params = jax.tree.map(jnp.asarray, env.default_params)
-        self._action_type = np.float32 if isinstance(env.action_space, Box) else np.int32
-        self._is_one_agent = num_agents(env) == 1
+        self._action_type = np.float32 if isinstance(env.action_space, Box | Joint) else np.int32
+        self._is_one_agent, self._space = num_agents(env) == 1, env.action_space
 
         def keys(key: Key[Array, ""], count: Any, index: Any) -> tuple[Key[Array, ""], Key[Array, "1"]]:
             """A key for all episodes that are played together, and the key of one among them."""
@@ -146,8 +146,10 @@ class JaxAsGymnasium:
         return jax.random.split(jax.random.fold_in(self._episode_key, self._time))[0]
 
     def step(self, action: Any) -> tuple[Any, ...]:
-        action = np.asarray(action, self._action_type)
-        action, now = action[None] if self._is_one_agent else action, (self._episode_key, np.int32(self._time), self._index)
+        if self._is_one_agent:
+            action = jax.tree.map(lambda x: np.asarray(x)[None], action)
+        action = joined(self._space, action) if isinstance(self._space, Joint) else np.asarray(action, self._action_type)
+        now = (self._episode_key, np.int32(self._time), self._index)
         result = self._advance(0, *now, self.state, action, self._observation, self._params)
         self._time += 1
         self.state, self._observation, *_, success = result
@@ -203,9 +205,11 @@ def info_shapes(env: JaxEnvironment) -> dict[str, Any]:
     return jax.eval_shape(env.step, key, state, _example_action(env), env.default_params)[-1]
 
 
-def _example_action(env: JaxEnvironment) -> jax.ShapeDtypeStruct:
-    space = env.action_space
-    return jax.ShapeDtypeStruct((*_agents_axis(env), *space.shape), jnp.float32 if isinstance(space, Box) else jnp.int32)
+def _example_action(env: JaxEnvironment) -> PyTree[jax.ShapeDtypeStruct]:
+    def of(space: LeafSpace) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((*_agents_axis(env), *space.shape), jnp.float32 if isinstance(space, Box) else jnp.int32)
+
+    return tree(of, env.action_space.space if isinstance(env.action_space, Joint) else env.action_space)
 
 
 def _agents_axis(env: JaxEnvironment) -> tuple[int, ...]:

@@ -113,6 +113,7 @@ class AgentSettings(ResumeAgentSettings, total=False):
     action_mapping: Literal["clip", "tanh"]
     state_dependent_std: bool
     log_std_init: float
+    action_relevance: Sequence[str]
     sde_every: int
     compute_dtype: Literal["float32", "bfloat16"]
     seed: int

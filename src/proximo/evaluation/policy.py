@@ -23,7 +23,7 @@ from proximo.errors import CheckpointError, ConfigError, shown
 from proximo.evaluation.observations import convert_masks, convert_observation, count_stacked, one_each
 from proximo.jax_setup import prepare_jax
 from proximo.networks import ActorCritic
-from proximo.spaces import ACTION_MASK, AGENT_ID, OBSERVATION, PREVIOUS_REWARD, Box, Dict, mask_sizes, without, zeros
+from proximo.spaces import ACTION_MASK, AGENT_ID, OBSERVATION, PREVIOUS_REWARD, Box, Dict, mask_sizes, nested, without, zeros
 from proximo.storage import run_directory, run_lookup
 from proximo.storage.checkpoint import POLICY, flatten
 from proximo.types import Memory, Observation, Previous
@@ -110,7 +110,7 @@ class Policy:
         deterministic: bool = True,
         key: Key[Array, ""] | None = None,
         reward: Any = None,
-    ) -> tuple[np.ndarray, Carried]:
+    ) -> tuple[Any, Carried]:
         """Choose the action for one observation, or for N stacked observations.
 
         Args:
@@ -133,7 +133,8 @@ class Policy:
                 episodes, it is also required at their start.
 
         Returns:
-            The action as the environment takes it (N of them for N observations), and the memory for the next call.
+            The action as the environment takes it (N of them for N observations; of several parts, each stacked), and the memory for
+            the next call.
 
         Raises:
             ConfigError: If an argument is missing, or does not match the policy or the other arguments.
@@ -146,7 +147,7 @@ class Policy:
         after, action = self._compiled[0](*arguments, key)
         space = self.actor_critic.actor.space
         action = np.asarray(action, space.dtype if isinstance(space, Box) else None)
-        return (action[0] if is_single else action), after
+        return nested(space, action[0] if is_single else action), after
 
     def forward(
         self,

@@ -20,7 +20,7 @@ from proximo.networks import ActorCritic
 from proximo.networks.recurrent.gtrxl import GTrXL, Window
 from proximo.networks.recurrent.linear_recurrence import rms_normalized
 from proximo.networks.recurrent.lru import LRU
-from proximo.spaces import Box, zeros
+from proximo.spaces import Box, Joint, action_dtype, zeros
 
 OPSET = 18
 
@@ -101,7 +101,12 @@ def build(function: PolicyFunction, batch: int | None, properties: dict[str, str
         "memory": {name: x[0].tolist() if x.any() else 0 for name, x in function.init_memory(1).items()},
         "reset_memory": actor_critic.reset_memory,
         "noise": None if function.deterministic else actor.noise_family,
-        "action_dtype": action_space.dtype if isinstance(action_space, Box) else "int32",
+        "action_dtype": str(action_dtype(action_space)) if isinstance(action_space, Box | Joint) else "int32",
+        "action_parts": [
+            {"path": part.path, "shape": part.space.shape, "dtype": str(action_dtype(part.space))} for part in action_space.parts
+        ]
+        if isinstance(action_space, Joint)
+        else None,
     }
 
     def translated(*arrays):

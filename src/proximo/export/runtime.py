@@ -65,7 +65,7 @@ class ExportedPolicy:
         deterministic: bool = True,
         key: int | np.random.Generator | None = None,
         reward: Any = None,
-    ) -> tuple[np.ndarray, Arrays]:
+    ) -> tuple[Any, Arrays]:
         """Choose the action for one observation, or for N stacked observations.
 
         Args:
@@ -123,7 +123,8 @@ class ExportedPolicy:
             inputs["noise"] = noise.astype(np.float32)
         outputs = self.run({**inputs, "episode_start": starts, **memory})
         action = outputs["action"].astype(self.interface["action_dtype"])
-        return (action[0] if single else action), {name: outputs[f"{name}.next"] for name in initial}
+        action = nested_action(action[0] if single else action, self.interface.get("action_parts") or [])
+        return action, {name: outputs[f"{name}.next"] for name in initial}
 
     def run(self, inputs: Mapping[str, Any]) -> Arrays:
         """Compute all outputs, also the log-probability, the value and the parameters of the distribution.
@@ -149,6 +150,29 @@ class ExportedPolicy:
         if wrong.any():
             raise PolicyError(f"{name} has {given[wrong].flat[0]}: expected a finite {x.dtype}.")
         return x
+
+
+def nested_action(action: np.ndarray, parts: list[dict[str, Any]]) -> Any:
+    """An action of several ``parts`` as the environment takes it, from the vector of their numbers; without parts, the action itself."""
+    if not parts:
+        return action
+    found: dict[Any, Any] = {}
+    at = 0
+    for part in parts:
+        size, place = int(np.prod(part["shape"])), found
+        for key in part["path"][:-1]:
+            place = place.setdefault(key, {})
+        numbers = action[..., at : at + size].reshape((*action.shape[:-1], *part["shape"]))
+        place[part["path"][-1]] = numbers.astype(part["dtype"])
+        at += size
+    return _with_tuples(found)
+
+
+def _with_tuples(parts: Any) -> Any:
+    if not isinstance(parts, dict):
+        return parts
+    made = {key: _with_tuples(part) for key, part in parts.items()}
+    return tuple(made.values()) if all(isinstance(key, int) for key in made) else made
 
 
 def dtype_of(described: Any) -> str:

@@ -82,6 +82,8 @@ def _make_parts(
     if (given := Forward.of(config)) is not None:
         return make_forward_parts(given, space, action_space)
     if is_custom(config.distribution):
+        if isinstance(action_space, spaces.Joint):
+            raise EnvError(f"distribution: a custom one is for actions of one part, not for {action_space}: leave it out.")
         family, count, ndim = custom.make_family(config.distribution, action_space)
         make_head = partial(custom.CustomHead, space=action_space, family=family, action_ndim=ndim)
     else:

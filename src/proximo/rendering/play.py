@@ -26,11 +26,11 @@ from proximo.evaluation.policy import Policy
 from proximo.networks.custom.forward import Forward
 from proximo.rendering.pictures import Draw, can_draw, checked_picture, image_of, no_renderer
 from proximo.rendering.window import prepare_drawing, prepare_pygame
-from proximo.spaces import ACTION_MASK, Space, action_dtype, allowed_action, leaves, unflatten, zeros
+from proximo.spaces import ACTION_MASK, Joint, Space, action_dtype, allowed_action, leaves, nested, unflatten, zeros
 from proximo.types import is_key, select
 
 DEFAULT_FPS = 30.0
-Agent = Callable[[Any, np.ndarray, np.ndarray, np.ndarray, Callable[[], Key[Array, ""]]], np.ndarray]
+Agent = Callable[[Any, np.ndarray, np.ndarray, np.ndarray, Callable[[], Key[Array, ""]]], Any]
 """``agent(observation, episode_start, present, reward, key) -> action``. All arrays have a leading axis of agents, which is 1 if there
 is one. ``reward`` is that of the last action, and ``key()`` may sample the actions."""
 Step = tuple[Draw, np.ndarray, bool, bool, bool | None]
@@ -93,9 +93,11 @@ class Player:
             yield self._picture(observation), gained, is_over and not any_truncated, is_over and any_truncated, is_success
             self._total += 1
             chosen = agent(observation, starts, present, reward, self._action_key)
-            action = np.asarray(chosen, action_dtype(actions)).reshape((count, *actions.shape))
+            if not isinstance(actions, Joint):
+                chosen = np.asarray(chosen, action_dtype(actions)).reshape((count, *actions.shape))
+            action = chosen if self._has_axis else jax.tree.map(lambda x: x[0], chosen)
             with custom_code_errors(f"{self.env_id}.step"):
-                observation, *results, info = self._single.step(action if self._has_axis else action[0])
+                observation, *results, info = self._single.step(action)
             given, terminated, truncated = (np.asarray(x).reshape(count) for x in results)
             # Returns are sums of float32 rewards, as in a rollout. An absent agent gets none.
             reward = gained = np.where(present, given, 0.0).astype(np.float32)
@@ -164,9 +166,10 @@ class Agents:
         observations, _ = self.env.reset(**arguments)
         return self._stacked(observations), {}
 
-    def step(self, actions: np.ndarray) -> tuple[Any, ...]:
+    def step(self, actions: Any) -> tuple[Any, ...]:
         acting = self.env.present
-        observations, *results, infos = self.env.step({name: actions[i] for i, name in enumerate(self.names) if name in acting})
+        given = {name: jax.tree.map(lambda x, i=i: x[i], actions) for i, name in enumerate(self.names) if name in acting}
+        observations, *results, infos = self.env.step(given)
         columns = ([of_agents.get(name, False) for name in self.names] for of_agents in results)
         reported = [info for info in infos.values() if reported_success(info) != UNREPORTED]
         return self._stacked(observations), *columns, {"success": all(map(reported_success, reported))} if reported else {}
@@ -276,7 +279,7 @@ def policy_agent(policy: Policy, deterministic: bool = True) -> Agent:
 
     def act(
         observation: Any, episode_start: np.ndarray, present: np.ndarray, reward: np.ndarray, key: Callable[[], Key[Array, ""]]
-    ) -> np.ndarray:
+    ) -> Any:
         nonlocal memory
         if predict is not None:
             return predict(policy.actor_critic, observation, deterministic)
@@ -292,10 +295,10 @@ def random_agent(env: Environment, seed: int) -> Agent:
     """Takes every allowed action of ``env`` with the same probability."""
     action_space, rng = env.action_space, np.random.default_rng(seed)
 
-    def act(observation: Any, *_: Any) -> np.ndarray:
+    def act(observation: Any, *_: Any) -> Any:
         masks = observation.get(ACTION_MASK) if isinstance(observation, dict) else None
         masks = [None] * num_agents(env) if masks is None else masks
-        return np.stack([allowed_action(action_space, rng, mask) for mask in masks])
+        return nested(action_space, np.stack([allowed_action(action_space, rng, mask) for mask in masks]))
 
     return act
 

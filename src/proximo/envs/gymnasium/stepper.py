@@ -11,7 +11,7 @@ import numpy as np
 from proximo.envs.gymnasium.rollout_buffer import FAILURE, SUCCESS, UNREPORTED, RolloutBuffer
 from proximo.envs.gymnasium.transition_checks import FLAGS, NUMBERS, check_observation, check_step, located, make_quick_check
 from proximo.errors import EnvError
-from proximo.spaces import ACTION_MASK, ActionSpace, Space, leaves, mask_sizes, mask_starts
+from proximo.spaces import ACTION_MASK, ActionSpace, Joint, Space, leaves, mask_sizes, mask_starts, nested
 
 STRICT_STEPS = 1000
 """Number of first steps that are checked completely."""
@@ -168,9 +168,11 @@ class Stepper(BaseStepper):
     @located
     def step(self, t: int) -> bool:
         """Take step ``t`` of all environments. Returns whether it truncated an episode."""
-        actions = self.rows.action[t].copy()  # an environment may keep its action
+        actions: Any = self.rows.action[t].copy()  # an environment may keep its action
+        if isinstance(self.spec.action_space, Joint):
+            actions = [nested(self.spec.action_space, action) for action in actions]
         if self.spec.agents:
-            actions = actions.reshape(self.num_envs, self.spec.num_agents, *actions.shape[1:])
+            actions = [actions[k * self.spec.num_agents : (k + 1) * self.spec.num_agents] for k in range(self.num_envs)]
         self.call, any_truncated = "step", False
         for k, env in enumerate(self.envs):
             self.k = k

@@ -9,7 +9,7 @@ import numpy as np
 
 from proximo.custom_code import exception_text, is_of_library
 from proximo.errors import EnvError, EnvironmentFault, ProximoError, shown
-from proximo.spaces import ACTION_MASK, ActionSpace, Box, Discrete, Leaf, MultiBinary, MultiDiscrete, choices
+from proximo.spaces import ACTION_MASK, ActionSpace, Box, Discrete, Joint, Leaf, MultiBinary, MultiDiscrete, choices
 
 _INTEGERS = frozenset({int, bool, np.bool_, *(np.dtype(code).type for code in np.typecodes["AllInteger"])})
 NUMBERS = _INTEGERS | {float, np.float16, np.float32, np.float64, np.longdouble}
@@ -66,6 +66,10 @@ def _in_range(value: np.ndarray, leaf: Leaf) -> bool:
 def check_actions(actions: np.ndarray, space: ActionSpace, env_id: str, first_env: int) -> None:
     """Raise ``EnvError`` if one of ``actions`` ``[N, ...]`` is not in ``space``: native code may accept it and crash.
     ``first_env`` is the number of the first environment, for the message."""
+    if isinstance(space, Joint):
+        for part, at in space.slices():
+            check_actions(actions[:, at].reshape((len(actions), *part.space.shape)), part.space, env_id, first_env)
+        return
     if isinstance(space, Box):
         low, high = (bound.astype(actions.dtype) for bound in space.bounds())
     else:

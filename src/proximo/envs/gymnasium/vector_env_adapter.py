@@ -27,7 +27,7 @@ from proximo.envs.gymnasium.transition_checks import (
     make_quick_check,
 )
 from proximo.errors import EnvError
-from proximo.spaces import ACTION_MASK
+from proximo.spaces import ACTION_MASK, nested
 
 MODES = {"nextstep": "next_step", "samestep": "same_step", "disabled": "disabled"}
 KINDS = ("fbb", "ibb", "ubb")
@@ -103,14 +103,16 @@ class VectorStepper(BaseStepper):
         if self.spec.checks_actions:
             check_actions(self.actions, self.spec.action_space, self.spec.env_id, self.first)
         if self.is_async:
-            self.env.send(self.actions)
+            self.env.send(nested(self.spec.action_space, self.actions))
             self.is_stepping = True
 
     @located
     def step(self, t: int) -> bool:
         """Take step ``t``. Returns whether it truncated an episode."""
         rows = self.rows
-        observation, *results, info = self.env.recv() if self.is_async else self.env.step(self.actions)
+        observation, *results, info = (
+            self.env.recv() if self.is_async else self.env.step(nested(self.spec.action_space, self.actions))
+        )
         self.is_stepping = False
         reward, terminated, truncated = map(np.asarray, results)  # lists are valid, too
         kinds = reward.dtype.kind + terminated.dtype.kind + truncated.dtype.kind

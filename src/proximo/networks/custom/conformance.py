@@ -13,7 +13,7 @@ from proximo.errors import ConfigError
 from proximo.networks.actor_critic import ActorCritic
 from proximo.networks.custom.networks import CustomCell, CustomDistribution, CustomHead
 from proximo.networks.recurrent.protocol import MemoryCell
-from proximo.spaces import ActionSpace, Box, Discrete, MultiBinary, components, zeros
+from proximo.spaces import Box, Discrete, LeafSpace, MultiBinary, components, zeros
 
 STEPS, ENVS, DRAWS = 6, 3, 256
 TOLERANCE = 1e-3
@@ -95,7 +95,7 @@ def _check_distribution(head: CustomHead) -> None:
         expect(bool(fits), f"the probabilities of the {space.n} actions add up to {furthest:.3g}, not to 1")
 
 
-def _contains(space: ActionSpace, action: np.ndarray) -> bool:
+def _contains(space: LeafSpace, action: np.ndarray) -> bool:
     """Whether each of a batch of actions lies in ``space``."""
     if isinstance(space, Box):
         low, high = space.bounds()

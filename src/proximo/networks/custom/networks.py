@@ -27,7 +27,7 @@ from proximo.errors import ConfigError, is_integer
 from proximo.networks.heads import Action, ActorHead, Numbers
 from proximo.networks.layers import one_hot
 from proximo.networks.recurrent.protocol import MemoryCell, NoMemory
-from proximo.spaces import ActionSpace, Box, Dict, MultiBinary, Space, components, zeros
+from proximo.spaces import ActionSpace, Box, Dict, LeafSpace, MultiBinary, Space, components, zeros
 from proximo.types import Observation, select
 
 OUTPUTS = {"actor": ("parameters",), "critic": ("value",), "actor_critic": ("parameters", "value")}
@@ -182,6 +182,7 @@ class CustomDistribution(Distribution):
 class CustomHead(ActorHead):
     """Reads the parameters from a readout and samples from a custom family."""
 
+    space: LeafSpace = eqx.field(static=True)
     family: CustomModule
     action_ndim: int = eqx.field(static=True)
     """Number of axes of one sampled action."""

@@ -1,0 +1,146 @@
+"""Actions of several parts: the distribution, and everything that acts with them."""
+
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import proximo
+from proximo.distributions import Categorical, Gaussian, Joint
+from proximo.distributions.joint import Sample
+from proximo.envs.custom import from_object
+from proximo.errors import ConfigError, EnvError
+from proximo.export import export
+from proximo.export.runtime import ExportedPolicy
+from proximo.rendering.play import make_player, play, policy_agent, random_agent
+
+import gym_toys
+from helpers import small_policy
+
+SAMPLES = (Sample((), "int32"), Sample((1,), "float32"), Sample((1,), "float32"))
+RELEVANCE = ((1.0, 1.0, 0.0), (1.0, 0.0, 1.0), (1.0, 0.0, 0.0))
+
+
+def parts(logits=(0.3, -0.2, 0.5), means=(0.4, -1.0), count=1):
+    gaussians = [Gaussian(jnp.full((count, 1), mean), jnp.array([0.2 * i - 0.3])) for i, mean in enumerate(means)]
+    return Categorical(jnp.tile(jnp.array([logits]), (count, 1))), *gaussians
+
+
+def joint(relevance=RELEVANCE, **changes):
+    return Joint(parts(**changes), None if relevance is None else jnp.array(relevance), SAMPLES, 0)
+
+
+@pytest.mark.parametrize("choice", [0, 1, 2])
+def test_log_prob_counts_what_the_choice_uses(choice):
+    action, each = jnp.array([[choice, 0.1, 0.7]]), parts()
+    logs = [each[0].log_prob(jnp.array([choice])), each[1].log_prob(jnp.array([[0.1]])), each[2].log_prob(jnp.array([[0.7]]))]
+    assert float(joint(None).log_prob(action)[0]) == pytest.approx(float(sum(logs)[0]), rel=1e-5)
+    used = sum(log for log, relevant in zip(logs, RELEVANCE[choice], strict=True) if relevant)
+    assert float(joint().log_prob(action)[0]) == pytest.approx(float(used[0]), rel=1e-5)
+    # No gradient reaches the mean of a number that is not used.
+    gradient = jax.grad(lambda means: joint(means=means).log_prob(action).sum())((0.4, -1.0))
+    assert [bool(g != 0) for g in gradient] == [bool(r) for r in RELEVANCE[choice][1:]]
+
+
+def test_entropy_is_the_expectation_of_minus_log_prob():
+    for relevance in (None, RELEVANCE):
+        keys = jax.random.split(jax.random.key(0), 3)
+        noise = jax.random.gumbel(keys[0], (200_000, 3)), *(jax.random.normal(key, (200_000, 1)) for key in keys[1:])
+        drawn = joint(relevance, count=200_000)
+        mean = float(-drawn.log_prob(drawn.sample(noise)).mean())
+        assert float(joint(relevance).entropy()[0]) == pytest.approx(mean, abs=0.01)
+    assert float(joint(None).entropy()[0]) > float(joint().entropy()[0]) + 0.1
+
+
+class Steer(gym.Env):
+    """Move by an amount, turn by another, or wait, as the observation asks for. With ``masked``, waiting is often forbidden."""
+
+    observation_space = gym.spaces.Box(-1.0, 1.0, (4,), np.float32)
+    action_space = gym.spaces.Dict(
+        kind=gym.spaces.Discrete(3), amounts=gym.spaces.Tuple([gym.spaces.Box(-1.0, 1.0, (1,), np.float32)] * 2)
+    )
+
+    def __init__(self, masked=False, render_mode=None):
+        self.masked, self.render_mode, self.metadata = masked, render_mode, {"render_modes": ["rgb_array"], "render_fps": 5}
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time, self.length = 0, int(8 + self.np_random.integers(8))
+        return self.ask(), self.info()
+
+    def info(self):
+        return {"action_mask": np.array([1, 1, self.kind == 2], np.int8)} if self.masked else {}
+
+    def ask(self):
+        self.kind, self.amount = int(self.np_random.integers(3)), self.np_random.uniform(-1, 1)
+        return np.array([*np.eye(3)[self.kind], self.amount], np.float32)
+
+    def step(self, action):
+        assert self.action_space.contains(action), action
+        kind, amounts = int(action["kind"]), action["amounts"]
+        assert not self.masked or kind != 2 or self.kind == 2
+        used = self.amount if kind == 2 else float(amounts[kind][0])
+        reward = float(kind == self.kind) * (1.0 - abs(used - self.amount))
+        self.time += 1
+        return self.ask(), reward, False, self.time == self.length, self.info()
+
+    def render(self):
+        return np.zeros((8, 8, 3), np.uint8)
+
+
+SMALL = {"preset": False, "num_envs": 4, "num_steps": 16, "hidden_sizes": (8,)}
+
+
+@pytest.mark.parametrize("settings", [{}, {"num_workers": 2, "memory": "gru", "memory_size": 8, "observe_action": True}])
+def test_everything_acts_with_several_parts(tmp_path, settings):
+    agent = proximo.PPO(Steer, action_relevance=("10", "01", "00"), env_settings={"masked": True}, seed=1, **SMALL, **settings)
+    assert agent.learn(256).evaluate(4).length.min() >= 8
+    observation = {"observation": np.eye(4, dtype=np.float32), "action_mask": np.ones((4, 3), np.int8)}
+    starts = np.ones(4, bool)
+    actions, _ = agent.policy.predict(observation, agent.policy.init_memory(4), starts)
+    assert actions["kind"].shape == (4,)
+    assert [part.shape for part in actions["amounts"]] == [(4, 1)] * 2
+    single, _ = agent.policy.predict({k: x[0] for k, x in observation.items()}, agent.policy.init_memory(), True)
+    assert Steer.action_space.contains(single)
+    export(agent.policy, tmp_path / "export")
+    exported = ExportedPolicy(tmp_path / "export" / "policy.onnx")
+    found, _ = exported.predict(observation, exported.init_memory(4), starts)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), found, actions)
+    for played in (policy_agent(agent.policy), random_agent(agent.policy.env, 0)):
+        *_, last = play(make_player(agent.policy.env, agent.policy.config, 3, 0), played, 1, 100)
+        assert last.ended == "truncated"
+
+
+def test_demonstrations_of_several_parts_are_cloned():
+    agent = proximo.PPO(Steer, seed=1, **SMALL)
+    rng = np.random.default_rng(0)
+    kinds, amounts = rng.integers(0, 3, 400), rng.uniform(-1, 1, 400).astype(np.float32)
+    observations = np.concatenate([np.eye(3, dtype=np.float32)[kinds], amounts[:, None]], axis=1)
+    actions = {"kind": kinds, "amounts": (amounts[:, None], amounts[:, None])}
+    losses = proximo.pretrain(agent, observations, actions, num_epochs=80)
+    assert losses[-1] < losses[0] - 1.0
+    assert np.mean(agent.predict(observations)[0]["kind"] == kinds) > 0.9
+    with pytest.raises(ConfigError, match="outside of the bounds"):
+        proximo.pretrain(agent, observations, {**actions, "amounts": (amounts[:, None] + 3, amounts[:, None])})
+
+
+def test_relevance_that_does_not_fit_is_one_sentence():
+    for rows, expected in (
+        (("10", "01"), "3 rows of 2 digits"),
+        (("1", "0", "1"), "3 rows of 2 digits"),
+        (("12", "01", "00"), "3 rows"),
+    ):
+        with pytest.raises(EnvError, match=rf"action_relevance = .*expected {expected}"):
+            proximo.PPO(Steer, action_relevance=rows, **SMALL)
+    with pytest.raises((EnvError, ConfigError), match="action_relevance"):
+        proximo.PPO(gym_toys.Walk, action_relevance=("1",), **SMALL)
+
+
+def test_a_vector_environment_gets_batches_of_parts():
+    make = lambda num_envs: gym.vector.SyncVectorEnv([Steer] * num_envs)  # noqa: E731
+    assert proximo.PPO(make, **SMALL).learn(128).step == 128
+    assert from_object(make, {})[1].action_space == from_object(Steer, {})[1].action_space
+    assert small_policy(
+        from_object(Steer, {})[1].observation_space, action_space=from_object(Steer, {})[1].action_space
+    ).actor.counts == (1, 1, 3)
