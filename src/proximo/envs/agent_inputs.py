@@ -4,7 +4,7 @@ from typing import Any
 
 from proximo.envs.libraries import JaxWrapper, num_agents
 from proximo.errors import ConfigError
-from proximo.spaces import AGENT_ID, OBSERVATION, STATE, Box, Dict, zeros
+from proximo.spaces import AGENT_ID, OBSERVATION, STATE, Box, Dict
 
 
 def check_agent_id(agent_id: bool, count: int, env_id: str) -> None:
@@ -15,7 +15,7 @@ def check_agent_id(agent_id: bool, count: int, env_id: str) -> None:
 
 class JaxAgentInputs(JaxWrapper):
     """A JAX environment of several agents whose observations have an entry ``agent_id``, an entry ``state``, or both. The state is
-    the observations of all agents."""
+    what the environment's ``world_state`` returns or, without this method, the observations of all agents."""
 
     def __init__(self, env: Any, agent_id: bool, needs_state: bool):
         super().__init__(env)
@@ -23,34 +23,47 @@ class JaxAgentInputs(JaxWrapper):
         if agent_id:
             self.entries[AGENT_ID] = Box((count,), 0.0, 1.0)
         if needs_state:
-            self.entries[STATE] = Box((sum(x.size for x in _arrays(zeros(seen, (count,)))),))
+            self.entries[STATE] = Box(_state_shape(env))
         parts = dict(seen.spaces) if isinstance(seen, Dict) else {OBSERVATION: seen}
         self.observation_space = Dict({**parts, **self.entries})
 
     def reset(self, key, params):
         state, observation = self.env.reset(key, params)
-        return state, self._with_entries(observation)
+        return state, self._with_entries(observation, state, params)
 
     def step(self, key, state, action, params):
         state, observation, *rest = self.env.step(key, state, action, params)
-        return state, self._with_entries(observation), *rest
+        return state, self._with_entries(observation, state, params), *rest
 
-    def _with_entries(self, observation: Any) -> Any:
+    def _with_entries(self, observation: Any, state: Any, params: Any) -> Any:
         import jax.numpy as jnp
 
         parts, count = dict(observation) if isinstance(observation, dict) else {OBSERVATION: observation}, num_agents(self)
         if AGENT_ID in self.entries:
             parts[AGENT_ID] = jnp.eye(count)
         if STATE in self.entries:
-            joined = jnp.concatenate([x.astype(jnp.float32).reshape(-1) for x in _arrays(observation)])
-            parts[STATE] = jnp.broadcast_to(joined, (count, joined.size))
+            known = _world_state(self.env, observation, state, params)
+            parts[STATE] = jnp.broadcast_to(known, (count, *known.shape))
         return parts
 
 
-def _arrays(observation: Any) -> list[Any]:
+def _world_state(env: Any, observation: Any, state: Any, params: Any) -> Any:
+    import jax
+    import jax.numpy as jnp
+
+    if hasattr(env, "world_state"):
+        return env.world_state(state, params).astype(jnp.float32)
+    return jnp.concatenate([x.astype(jnp.float32).reshape(-1) for x in jax.tree.leaves(observation)])
+
+
+def _state_shape(env: Any) -> tuple[int, ...]:
     import jax
 
-    return jax.tree.leaves(observation)
+    def state_of(key: Any) -> Any:
+        state, observation = env.reset(key, env.default_params)
+        return _world_state(env, observation, state, env.default_params)
+
+    return jax.eval_shape(state_of, jax.random.key(0)).shape
 
 
 def with_agent_inputs(env: Any, env_id: str, agent_id: bool, needs_state: bool) -> Any:

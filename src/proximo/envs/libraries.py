@@ -33,6 +33,7 @@ LIBRARIES = {
     "brax": Library(True, "brax", "'proximo[brax]'", "inverted_pendulum"),
     "craftax": Library(True, "craftax", "'proximo[craftax]'", "Craftax-Classic-Symbolic-v1"),
     "jumanji": Library(True, "jumanji", "'proximo[jumanji]'", "Snake-v1"),
+    "jaxmarl": Library(True, "jaxmarl", "'proximo[jaxmarl]'", "MPE_simple_spread_v3"),
     "navix": Library(True, "navix", "'proximo[navix]'", "Navix-Empty-5x5-v0"),
     "playground": Library(True, "mujoco_playground", "'proximo[playground]'", "CartpoleBalance"),
     "ale": Library(False, "ale_py", "'proximo[atari]'", "pong"),
@@ -130,7 +131,7 @@ class JaxWrapper(Described):
 
     def __init__(self, env: Any):
         self.env, self.default_params = env, getattr(env, "default_params", ())
-        for name in ("observation_space", "action_space", "num_agents", "render", "render_fps"):
+        for name in ("observation_space", "action_space", "num_agents", "render", "render_fps", "world_state"):
             if hasattr(env, name):
                 setattr(self, name, getattr(env, name))
 

@@ -20,14 +20,16 @@ class JaxEnvironment(Protocol):
 
     An environment of several agents, which share the policy, has an attribute ``num_agents`` above 1. Its actions, and the
     observations, rewards and both flags that it returns, have a leading axis of agents; the spaces are those of one agent. An agent
-    whose episode has ended is absent until the episodes of all agents have ended, and the environment is reset.
+    whose episode has ended is absent until the episodes of all agents have ended, and the environment is reset. A method
+    ``world_state(state, params)`` may return an array that the value function reads as the entry ``state``.
     """
 
     observation_space: Any
     """A space of proximo, Gymnasium or gymnax: Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple. An entry
     ``action_mask`` of a Dict marks the allowed actions."""
     action_space: Any
-    """A space of proximo, Gymnasium or gymnax: Discrete, MultiDiscrete, MultiBinary, or a Box of floating-point numbers."""
+    """A space of proximo, Gymnasium or gymnax: Discrete, MultiDiscrete, MultiBinary, a Box of floating-point numbers, or a Dict or
+    Tuple of these."""
     default_params: PyTree
     """A pytree of numbers that is passed to every call as a traced argument. It may be missing."""
 
@@ -44,14 +46,14 @@ class JaxEnvironment(Protocol):
         ...
 
     def step(
-        self, key: Key[Array, ""], state: PyTree, action: Array, params: PyTree
+        self, key: Key[Array, ""], state: PyTree, action: PyTree, params: PyTree
     ) -> tuple[PyTree, PyTree, Float[Array, ""], Bool[Array, ""], Bool[Array, ""], dict[str, Any]]:
         """Take one step.
 
         Args:
             key: random key of this step.
             state: the state that the last call returned.
-            action: an action of ``action_space``.
+            action: an action of ``action_space``; of a Dict or Tuple, in its structure.
             params: parameters, of the structure of ``default_params``.
 
         Returns:
