@@ -142,7 +142,7 @@ def test_family_of_presets_has_exceptions_and_yields_to_a_preset_of_one_environm
     assert [name for name in ("Unknown-v5", "ale:", "minigrid") if presets.load(name)] == ["ale:"]
     for name in ("CartPole-v1", "HalfCheetah-v5"):
         assert presets.load(f"gymnasium:{name}") == presets.load(name) is not None
-    for name in ("LunarLander-v3", "Swimmer-v5"):
+    for name in ("LunarLanderContinuous-v3", "Swimmer-v5"):
         assert presets.load(f"envpool:{name}") == presets.load(name), (
             "EnvPool has Gymnasium's, except those for single environments"
         )
