@@ -24,7 +24,7 @@ from proximo.networks import ActorCritic
 from proximo.networks.normalizer import with_observations
 from proximo.ppo.minibatches import Sequences, inputs, map_steps, memories_before, split_sequences, stack_memory, take, unroll
 from proximo.ppo.optimizer import split_policy
-from proximo.spaces import ACTION_MASK, PREVIOUS_REWARD, ActionSpace, Box, Joint, MultiBinary, allows
+from proximo.spaces import ACTION_MASK, PREVIOUS_REWARD, ActionSpace, Box, Joint, MultiBinary, allows, joined, nested
 from proximo.types import Observation
 
 
@@ -145,7 +145,7 @@ def _convert_actions(given: Any, observation: Observation, space: ActionSpace, c
 def _convert_joint(given: Any, observation: Observation, space: Joint, count: int) -> np.ndarray:
     parts = convert_observation(given, space.space, "actions")
     converted = [_convert_actions(part.of(parts), None, part.space, count) for part in space.parts]
-    actions = np.concatenate([x.reshape(count, -1) for x in converted], axis=1, dtype=np.float32)
+    actions = joined(converted)
     _check_masks(actions, observation, space)
     return actions
 
@@ -155,7 +155,7 @@ def _check_masks(actions: np.ndarray, observation: Observation, space: ActionSpa
     has_masks = isinstance(observation, dict) and ACTION_MASK in observation
     masks = observation[ACTION_MASK].reshape((len(actions), -1)) if has_masks else ()
     for number, (mask, action) in enumerate(zip(masks, actions, strict=False)):
-        if not allows(space, mask != 0, action):
+        if not allows(space, mask != 0, nested(space, action)):
             raise ConfigError(f"actions[{number}] is {action.tolist()}, which the action mask of its observation forbids.")
 
 
@@ -213,9 +213,12 @@ def cloning_loss(policy: ActorCritic, sequences: Demonstrations) -> Float[Array,
     """The mean of ``-log π(a|s)`` over valid steps, without a gradient of the standard deviation of a
     Gaussian. With this gradient, the standard deviation would shrink towards 0 where demonstrations always
     agree, and PPO could no longer explore."""
-    distribution = unroll(policy, sequences).distribution
-    if isinstance(distribution, Gaussian):
-        distribution = dataclasses.replace(distribution, log_std=jax.lax.stop_gradient(distribution.log_std))
+    is_gaussian = lambda part: isinstance(part, Gaussian)  # noqa: E731
+    distribution = jax.tree.map(
+        lambda part: dataclasses.replace(part, log_std=jax.lax.stop_gradient(part.log_std)) if is_gaussian(part) else part,
+        unroll(policy, sequences).distribution,
+        is_leaf=is_gaussian,
+    )
     return -masked_mean(distribution.log_prob(sequences.action), sequences.valid)
 
 

@@ -132,13 +132,14 @@ def _kind_of(env: Environment, config: Config) -> str:
     import jax
 
     from proximo.networks.encoders import cnn_for
-    from proximo.spaces import Box, tree
+    from proximo.spaces import Box, Joint, tree
 
     if any(jax.tree.leaves(tree(lambda part: cnn_for(part, config.network), env.observation_space))):
         return "images"
     if config.network.remembers:
         return "memory"
-    return "continuous" if isinstance(env.action_space, Box) else "discrete"
+    parts = [leaf.space for leaf in env.action_space.parts] if isinstance(env.action_space, Joint) else [env.action_space]
+    return "continuous" if all(isinstance(part, Box) for part in parts) else "discrete"
 
 
 def _fitting_minibatches(config: Config, kind: str) -> int:

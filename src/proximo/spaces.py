@@ -25,6 +25,8 @@ PREVIOUS_ACTION, PREVIOUS_REWARD = "previous_action", "previous_reward"
 Bound = float | tuple[float, ...]
 MAX_WRITTEN = 16
 """``str(space)`` lists at most this many components."""
+MAX_FLOAT_INTEGER = 2**24
+"""The largest integer up to which float32 has all."""
 _INT32 = np.iinfo(np.int32)
 _KEPT_INTEGERS = ("uint8", "int8", "int16", "bool")
 _KINDS = ("Box", "Discrete", "MultiDiscrete", "MultiBinary", "Dict", "Tuple")
@@ -238,10 +240,9 @@ def nested(space: ActionSpace, action: Any) -> Any:
     return unflatten(space.space, [part_of(part, at) for part, at in space.slices()])
 
 
-def joined(space: Joint, action: Any) -> np.ndarray:
-    """The inverse of ``nested``, for a batch of actions."""
-    columns = [np.asarray(part.of(action)) for part in space.parts]
-    return np.concatenate([x.reshape(len(x), -1) for x in columns], axis=1, dtype=np.float32)
+def joined(parts: Iterable[Any]) -> np.ndarray:
+    """Batches of the parts of a ``Joint`` space as vectors, the inverse of ``nested``."""
+    return np.concatenate([np.reshape(x, (len(x), -1)) for x in parts], axis=1, dtype=np.float32)
 
 
 def tree(function: Callable[[LeafSpace], Any], space: Space) -> Any:
@@ -351,8 +352,7 @@ def action_dtype(space: ActionSpace) -> np.dtype:
 def random_actions(space: ActionSpace, rng: np.random.Generator, num_envs: int) -> np.ndarray:
     """Draw ``num_envs`` actions uniformly; components without bounds from a standard normal distribution."""
     if isinstance(space, Joint):
-        drawn = [random_actions(part.space, rng, num_envs) for part in space.parts]
-        return np.concatenate([x.reshape(num_envs, -1) for x in drawn], axis=1, dtype=np.float32)
+        return joined(random_actions(part.space, rng, num_envs) for part in space.parts)
     shape = (num_envs, *space.shape)
     if not isinstance(space, Box):
         start, n = (0, 2) if isinstance(space, MultiBinary) else choices(space)
@@ -363,11 +363,11 @@ def random_actions(space: ActionSpace, rng: np.random.Generator, num_envs: int) 
 
 
 def allows(space: ActionSpace, mask: np.ndarray, action: Any) -> bool:
-    """Whether the flat ``mask`` allows ``action``. True if its size does not fit ``space``: other checks report that."""
+    """Whether the flat ``mask`` allows ``action``, in the structure that the environment takes. True if its size does not fit ``space``: other checks report that."""
     starts = mask_starts(mask_sizes(space), mask.size)
     if starts is None:
         return True
-    parts = [(part.space, action[at]) for part, at in space.slices()] if isinstance(space, Joint) else [(space, action)]
+    parts = [(part.space, part.of(action)) for part in space.parts] if isinstance(space, Joint) else [(space, action)]
     chosen = [np.reshape(x, -1) - np.reshape(getattr(part, "start", 0), -1) for part, x in parts if not isinstance(part, Box)]
     return bool(mask[starts + np.concatenate(chosen).astype(int)].all())
 
@@ -381,8 +381,7 @@ def allowed_action(space: ActionSpace, rng: np.random.Generator, mask: Any = Non
     if isinstance(space, Joint):
         ends = np.cumsum([sum(mask_sizes(part.space)) for part in space.parts])
         masks = np.split(flat, ends[:-1])
-        drawn = [allowed_action(part.space, rng, mask) for part, mask in zip(space.parts, masks, strict=True)]
-        return np.concatenate([np.reshape(x, -1) for x in drawn], dtype=np.float32)
+        return joined([allowed_action(part.space, rng, mask)] for part, mask in zip(space.parts, masks, strict=True))[0]
     parts = np.split(flat, starts[1:])
     drawn = np.array([rng.choice(np.flatnonzero(part)) for part in parts]) + np.asarray(getattr(space, "start", 0))
     return drawn.reshape(space.shape).astype(action_dtype(space))[()]
@@ -422,7 +421,16 @@ def from_any(space: Any, role: Literal["observation", "action"]) -> Space | Join
         return leaf
 
     translated = translate(space, "", "")
-    return Joint(translated) if role == "action" and isinstance(translated, Dict | Tuple) else translated
+    if role == "observation" or not isinstance(translated, Dict | Tuple):
+        return translated
+    for part in (made := Joint(translated)).parts:
+        if isinstance(part.space, Discrete | MultiDiscrete):
+            nvec, start = components(part.space)
+            if np.abs([*start, *np.add(start, nvec)]).max() > MAX_FLOAT_INTEGER:
+                raise EnvError(
+                    f"The action space at {part.name} has integers beyond ±2²⁴, which float32 rounds: begin it near 0."
+                )
+    return made
 
 
 def _kind(space: Any) -> str:

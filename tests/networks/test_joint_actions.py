@@ -7,13 +7,16 @@ import numpy as np
 import pytest
 
 import proximo
+from proximo.checks.jax_transforms import check_side_effects, check_transforms
 from proximo.distributions import Categorical, Gaussian, Joint
 from proximo.distributions.joint import Sample
 from proximo.envs.custom import from_object
+from proximo.envs.gymnasium.transition_checks import check_actions
 from proximo.errors import ConfigError, EnvError
 from proximo.export import export
 from proximo.export.runtime import ExportedPolicy
 from proximo.rendering.play import make_player, play, policy_agent, random_agent
+from proximo.spaces import Box, allows, flatdim, from_any, nested
 
 import gym_toys
 from helpers import small_policy
@@ -112,6 +115,89 @@ def test_everything_acts_with_several_parts(tmp_path, settings):
         assert last.ended == "truncated"
 
 
+SPACE = from_any(
+    gym.spaces.Dict(
+        move=gym.spaces.Tuple([gym.spaces.Discrete(3, start=1), gym.spaces.Box(np.float32([0, -5]), np.float32([1, 9]))]),
+        arm=gym.spaces.Discrete(3),
+        arms=gym.spaces.MultiDiscrete([2, 4], start=[5, -1]),
+        lamps=gym.spaces.MultiBinary((2, 2)),
+    ),
+    "action",
+)
+
+
+@pytest.mark.parametrize("settings", [{}, {"distribution": "beta"}, {"state_dependent_std": True}])
+def test_policies_act_with_every_kind_of_part(settings):
+    actor = small_policy(Box((2,)), action_space=SPACE, **settings).actor
+    numbers = 3.0 * jax.random.normal(jax.random.key(1), (100, sum(actor.counts)))
+    # Two equal Discrete parts have masks of their own.
+    mask = np.ones((100, 3 + 6 + 8 + 3), bool)
+    mask[:, [0, 1]], mask[:, [-1, -2]] = False, False
+    distribution = actor.distribution(numbers, jnp.array(mask))
+    sample = distribution.sample(actor.noise(jax.random.key(2), (100,)))
+    taken = np.asarray(actor.to_space(sample))
+    given = nested(SPACE, taken)
+    for i in range(100):
+        assert allows(SPACE, mask[i], jax.tree.map(lambda x, i=i: x[i], given))
+    assert set(given["arm"].tolist()) == {2}
+    assert set(given["move"][0].tolist()) == {1}
+    assert (given["arms"].min(), given["arms"].max()) == (-1, 6)
+    assert (given["move"][1] >= np.float32([0, -5])).all()
+    assert (given["move"][1] <= np.float32([1, 9])).all()
+    check_actions(taken, SPACE, "parts", 0)
+    inside = np.asarray(actor.from_space(jnp.array(taken)))
+    np.testing.assert_allclose(np.asarray(actor.to_space(jnp.array(inside))), taken, atol=1e-4)
+    assert np.isfinite(np.asarray(distribution.log_prob(jnp.array(inside)))).all()
+    assert actor.features(sample).shape == (100, flatdim(SPACE))
+    wrong = taken.copy()
+    wrong[3, 0] = 7
+    with pytest.raises(EnvError, match="environment 3"):
+        check_actions(wrong, SPACE, "parts", 0)
+
+
+class Both:
+    """A JAX environment of ``num_agents``. The reward of an agent is its amount, if it chooses 1."""
+
+    observation_space = Box((1,))
+    action_space = gym.spaces.Dict(amount=gym.spaces.Box(-1.0, 1.0, (1,), np.float32), choice=gym.spaces.Discrete(2))
+    default_params = ()
+
+    def __init__(self, num_agents=1):
+        self.num_agents = num_agents
+        self.lead = (num_agents,) if num_agents > 1 else ()
+
+    def reset(self, key, params):
+        return (jnp.int32(0), jax.random.randint(key, (), 3, 9)), jnp.ones((*self.lead, 1))
+
+    def step(self, key, state, action, params):
+        assert action["choice"].dtype == jnp.int32
+        reward = jnp.where(action["choice"] == 1, action["amount"][..., 0], 0.0)
+        time = state[0] + 1
+        over = jnp.broadcast_to(time >= state[1], self.lead)
+        return (time, state[1]), jnp.ones((*self.lead, 1)), reward, over, jnp.zeros_like(over), {}
+
+    def render(self, state, params):
+        return np.zeros((8, 8, 3), np.uint8)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_jax_environments_take_several_parts(count):
+    agent = proximo.PPO(Both(count), preset=False, num_envs=8, num_steps=16, hidden_sizes=(8,), learning_rate=0.01, seed=1)
+    assert check_side_effects(agent.env, "both")
+    assert check_transforms(agent.env, "both")
+    agent.learn(128 * 60)
+    action, _ = agent.predict(np.ones((count, 1), np.float32))
+    assert action["choice"].tolist() == [1] * count
+    assert (action["amount"] > 0.8).all()
+    *_, last = play(make_player(agent.env, agent.config, 3, 0), policy_agent(agent.policy), 1, 100)
+    assert last.episode_return > 0.8 * count * last.step
+
+
+def test_a_custom_family_is_for_one_kind():
+    with pytest.raises(EnvError, match=r"sde_every = 4 is for actions of one part"):
+        small_policy(Box((2,)), action_space=SPACE, sde_every=4)
+
+
 def test_demonstrations_of_several_parts_are_cloned():
     agent = proximo.PPO(Steer, seed=1, **SMALL)
     rng = np.random.default_rng(0)
@@ -120,6 +206,10 @@ def test_demonstrations_of_several_parts_are_cloned():
     actions = {"kind": kinds, "amounts": (amounts[:, None], amounts[:, None])}
     losses = proximo.pretrain(agent, observations, actions, num_epochs=80)
     assert losses[-1] < losses[0] - 1.0
+    # Demonstrations that agree must not take the noise, with which PPO explores.
+    stds = [np.asarray(head.log_std) for head in agent.policy.actor_critic.actor.heads if hasattr(head, "log_std")]
+    assert len(stds) == 2
+    assert all((x == stds[0]).all() for x in stds)
     assert np.mean(agent.predict(observations)[0]["kind"] == kinds) > 0.9
     with pytest.raises(ConfigError, match="outside of the bounds"):
         proximo.pretrain(agent, observations, {**actions, "amounts": (amounts[:, None] + 3, amounts[:, None])})

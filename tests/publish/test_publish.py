@@ -253,7 +253,7 @@ def test_whatever_names_code_or_a_machine_is_refused_or_reset(folder, tmp_path):
     config = run_directory.read_config(pull(folder, runs_dir=str(tmp_path / "runs")))
     assert (config.env.actors, config.env.num_workers, config.run.track) == (0, -1, "none")
     texts = {name for name, leaf in LEAVES.items() if leaf.type in (str, tuple[str, ...])}
-    names_no_code = {"levels", "privileged", "drop_observations"}
+    names_no_code = {"levels", "privileged", "drop_observations", "action_relevance"}
     assert texts - {*publish.OF_THE_MACHINE} - names_no_code == {"id", "eval_env", "wrappers"}
 
 

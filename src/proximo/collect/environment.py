@@ -35,7 +35,8 @@ def environment(config: Config) -> Environment:
 def _reused(config: Config, env: Environment) -> Environment:
     if isinstance(env, GymnasiumEnvironment):
         return env
-    settings = json.dumps([config.env.env_settings, config.env.levels], sort_keys=True, default=repr)
+    added = config.env.agent_id, STATE in config.network.privileged
+    settings = json.dumps([config.env.env_settings, config.env.levels, added], sort_keys=True, default=repr)
     return reuse(("environment", type(unwrapped(env)), config.env.id, settings), lambda: env)
 
 

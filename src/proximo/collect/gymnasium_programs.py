@@ -23,7 +23,7 @@ from proximo.errors import EnvError
 from proximo.networks import ActorCritic
 from proximo.ppo.hyperparameters import Hyperparameters
 from proximo.ppo.minibatches import run_burn_in
-from proximo.spaces import ActionSpace, Discrete, Joint, MultiDiscrete, components, leaves, unflatten, zeros
+from proximo.spaces import ActionSpace, Discrete, MultiDiscrete, components, leaves, unflatten, zeros
 from proximo.types import BurnIn, GymnasiumCollectorState, Memory, Observation, Previous, Rollout, TrainState, Value, select
 
 PackedPolicy = tuple[Array, ...]
@@ -217,8 +217,6 @@ class GymnasiumPrograms:
 
 def _check_starts(space: ActionSpace, env_id: str) -> None:
     """Raise ``EnvError`` if actions, which travel as float32, would be rounded."""
-    for part in space.parts if isinstance(space, Joint) else ():
-        _check_starts(part.space, env_id)
     if isinstance(space, Discrete | MultiDiscrete):
         nvec, start = components(space)
         if np.abs([*start, *np.add(start, nvec)]).max() > 2**24:

@@ -148,7 +148,9 @@ class JaxAsGymnasium:
     def step(self, action: Any) -> tuple[Any, ...]:
         if self._is_one_agent:
             action = jax.tree.map(lambda x: np.asarray(x)[None], action)
-        action = joined(self._space, action) if isinstance(self._space, Joint) else np.asarray(action, self._action_type)
+        if isinstance(self._space, Joint):
+            action = joined(part.of(action) for part in self._space.parts)
+        action = np.asarray(action, self._action_type)
         now = (self._episode_key, np.int32(self._time), self._index)
         result = self._advance(0, *now, self.state, action, self._observation, self._params)
         self._time += 1

@@ -1,14 +1,13 @@
 """Several actions at once, of different families."""
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree, Shaped
 
-from proximo.distributions.categorical import Categorical
 from proximo.distributions.distribution import Distribution, Each, Numbers
 
 
@@ -32,7 +31,7 @@ class Joint(Distribution):
     parts: tuple[Distribution, ...]
     relevance: Float[Array, "choices parts"] | None
     samples: tuple[Sample, ...] = eqx.field(static=True)
-    choice: int = eqx.field(static=True, default=0)
+    choice: int = eqx.field(static=True)
 
     def sample(self, noise: tuple[PyTree[Array], ...]) -> Numbers:
         """A sample of each part, from the noise of each."""
@@ -50,8 +49,9 @@ class Joint(Distribution):
 
     def entropy(self) -> Each:
         """``Σ_k H_k``, each times the probability that the part is used."""
-        entropies, chosen = jnp.stack([part.entropy() for part in self.parts], axis=-1), self.parts[self.choice]
-        if self.relevance is not None and isinstance(chosen, Categorical):
+        chosen: Any = self.parts[self.choice]
+        entropies = jnp.stack([part.entropy() for part in self.parts], axis=-1)
+        if self.relevance is not None:
             entropies = entropies * (jax.nn.softmax(chosen.logits) @ self.relevance)
         return jnp.sum(entropies, axis=-1)
 

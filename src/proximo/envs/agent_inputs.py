@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from proximo.custom_code import custom_code_errors
 from proximo.envs.libraries import JaxWrapper, num_agents
 from proximo.errors import ConfigError
 from proximo.spaces import AGENT_ID, OBSERVATION, STATE, Box, Dict
@@ -76,4 +77,5 @@ def with_agent_inputs(env: Any, env_id: str, agent_id: bool, needs_state: bool) 
     check_agent_id(agent_id, num_agents(env), env_id)
     has_state = STATE in dict(getattr(env.observation_space, "spaces", ()))
     needs_state = needs_state and not has_state and num_agents(env) > 1
-    return JaxAgentInputs(env, agent_id, needs_state) if agent_id or needs_state else env
+    with custom_code_errors(env_id):
+        return JaxAgentInputs(env, agent_id, needs_state) if agent_id or needs_state else env

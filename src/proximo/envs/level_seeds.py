@@ -56,6 +56,8 @@ class JaxLevels(JaxWrapper):
         self.levels = levels
         if hasattr(env, "render"):
             self.render = lambda state, params: env.render(state[0], params)
+        if hasattr(env, "world_state"):
+            self.world_state = lambda state, params: env.world_state(state[0], params)
 
     def level(self, key: Any) -> Any:
         """Return the level of an episode that starts with ``key``."""

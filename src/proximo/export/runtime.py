@@ -163,7 +163,7 @@ def nested_action(action: np.ndarray, parts: list[dict[str, Any]]) -> Any:
         for key in part["path"][:-1]:
             place = place.setdefault(key, {})
         numbers = action[..., at : at + size].reshape((*action.shape[:-1], *part["shape"]))
-        place[part["path"][-1]] = numbers.astype(part["dtype"])
+        place[part["path"][-1]] = numbers.astype(part["dtype"])[()]
         at += size
     return _with_tuples(found)
 

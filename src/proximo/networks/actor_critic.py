@@ -11,11 +11,11 @@ from jaxtyping import Array, Bool, Float, Key, PyTree, Shaped
 from proximo.distributions import Distribution
 from proximo.errors import ConfigError
 from proximo.networks.custom.networks import CustomModule
-from proximo.networks.heads import ActorHead, ReadoutFunction
+from proximo.networks.heads import ActorHead, ReadoutFunction, to_bounds
 from proximo.networks.layers import MLP
 from proximo.networks.normalizer import normalized
 from proximo.networks.recurrent.protocol import MemoryCell
-from proximo.spaces import ACTION_MASK, OBSERVATION, PREVIOUS_ACTION, PREVIOUS_REWARD, Box, flatdim
+from proximo.spaces import ACTION_MASK, OBSERVATION, PREVIOUS_ACTION, PREVIOUS_REWARD, flatdim
 from proximo.types import Memory, Observation, Previous, Value
 
 Flags = Bool[Array, " N"]
@@ -152,10 +152,7 @@ class ActorCritic(eqx.Module):
 
     def to_space(self, action: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
         """Map actions as ``step`` returns them, with any leading axes, to the space."""
-        taken, space = self.actor.to_space(action), self.actor.space
-        if not isinstance(space, Box) or not jnp.issubdtype(taken.dtype, jnp.floating):
-            return taken
-        return jnp.clip(taken, *space.bounds_inside(taken.dtype))  # rounding may have passed the bounds
+        return to_bounds(self.actor.space, self.actor.to_space(action))
 
     def no_previous_step(self, batch: int) -> Previous | None:
         """Return the previous step before the first one; None if the policy does not observe it."""

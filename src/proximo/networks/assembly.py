@@ -79,11 +79,13 @@ def _make_parts(
     key: Key[Array, ""], space: Space, action_space: ActionSpace, config: NetworkConfig
 ) -> tuple[tuple[Torso, ...], ActorHead, ReadoutFunction]:
     """One torso (shared) or two (the policy's, the value's), the actor head, and the critic."""
-    if (given := Forward.of(config)) is not None:
+    given = Forward.of(config)
+    if isinstance(action_space, spaces.Joint) and (given is not None or is_custom(config.distribution)):
+        what = "forward" if given is not None else "distribution"
+        raise EnvError(f"{what}: a custom one is for actions of one kind, not for {action_space}: leave it out.")
+    if given is not None:
         return make_forward_parts(given, space, action_space)
-    if is_custom(config.distribution):
-        if isinstance(action_space, spaces.Joint):
-            raise EnvError(f"distribution: a custom one is for actions of one part, not for {action_space}: leave it out.")
+    if is_custom(config.distribution) and not isinstance(action_space, spaces.Joint):
         family, count, ndim = custom.make_family(config.distribution, action_space)
         make_head = partial(custom.CustomHead, space=action_space, family=family, action_ndim=ndim)
     else:

@@ -316,7 +316,7 @@ def sample_of(space: ActionSpace) -> Sample:
 
 
 def to_bounds(space: ActionSpace, action: Action) -> Action:
-    """Actions whose numbers have passed the bounds of a ``Box`` by rounding, within them."""
+    """``action``, whose numbers may have passed the bounds of a ``Box`` by rounding, within these bounds."""
     if not isinstance(space, Box) or not jnp.issubdtype(action.dtype, jnp.floating):
         return action
     return jnp.clip(action, *space.bounds_inside(action.dtype))
@@ -376,11 +376,14 @@ def relevance_of(
         or len(rows) != first.n
         or any(set(row) - {"0", "1"} or len(row) != numbers for row in rows)
     ):
-        expected = f"{first.n} rows of {numbers} digits 0 or 1" if isinstance(first, Discrete) else "a part of type Discrete"
-        raise EnvError(
-            f"action_relevance = {text_of(rows)}: the actions are {space}; expected {expected}, a row for each choice of the first Discrete "
-            "part and a digit for each number of the Box parts."
-        )
+        expected = "it needs a Discrete part: leave it out."
+        if isinstance(first, Discrete):
+            order = ", ".join(part.name for part in space.parts)
+            expected = (
+                f"expected {first.n} rows of {numbers} digits 0 or 1, a row for each choice of the first Discrete part and a digit for each "
+                f"number of the Box parts, in the order {order}."
+            )
+        raise EnvError(f"action_relevance = {text_of(rows)}: the actions are {space}; {expected}")
     found = []
     for row in rows:
         digits = iter(row)

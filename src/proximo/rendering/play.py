@@ -190,11 +190,11 @@ class OnlyEnvironment:
         self._was_reset = False
         return self.env.reset(seed=seed)
 
-    def step(self, actions: np.ndarray) -> tuple[Any, ...]:
+    def step(self, actions: Any) -> tuple[Any, ...]:
         seen, reward, terminated, truncated, info = self.env.step(actions)
         self._was_reset = self.resets_at_once and bool(np.all(np.asarray(terminated) | truncated))
         if self._was_reset:
-            finals = [final_observation(info, i) for i in range(len(actions))]
+            finals = [final_observation(info, i) for i in range(len(np.asarray(terminated)))]
             seen = seen if any(final is None for final in finals) else jax.tree.map(lambda *x: np.stack(x), *finals)
             info = info.get("final_info", info)
         return seen, reward, terminated, truncated, {key: np.asarray(info[key]) for key in SUCCESS_KEYS if key in info}

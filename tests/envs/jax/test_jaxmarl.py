@@ -5,8 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from proximo.collect.jax_vector import check_env
 from proximo.envs import make_env
 from proximo.envs.agent_inputs import with_agent_inputs
+from proximo.envs.jax.jaxmarl import names
 from proximo.errors import ConfigError, EnvError
 
 library = pytest.importorskip("jaxmarl")
@@ -18,7 +20,9 @@ def own_of(name, settings):
     return library.make(name, **given)
 
 
-@pytest.mark.parametrize(("name", "settings"), [("MPE_simple_spread_v3", {}), ("HeuristicEnemySMAX", SMAX), ("overcooked", {})])
+@pytest.mark.parametrize(
+    ("name", "settings"), [("MPE_simple_spread_v3", {}), ("HeuristicEnemySMAX", SMAX), ("overcooked_v2", {})]
+)
 def test_steps_and_ends_are_those_of_jaxmarl(name, settings):
     """With random legal actions, to the end of the second episode. MPE ends at its limit, SMAX with a defeat."""
     env, own = make_env(f"jaxmarl:{name}", settings), own_of(name, settings)
@@ -42,7 +46,7 @@ def test_steps_and_ends_are_those_of_jaxmarl(name, settings):
             break
     assert bool(done["__all__"])
     assert truncated.any() == (name != "HeuristicEnemySMAX")
-    assert t + 1 == {"MPE_simple_spread_v3": 26, "overcooked": 400}.get(name, t + 1)
+    assert t + 1 == {"MPE_simple_spread_v3": 26, "overcooked_v2": 400}.get(name, t + 1)
     assert info.get("success", False) == bool(name == "HeuristicEnemySMAX" and reward.max() >= 1)
 
 
@@ -76,10 +80,24 @@ def test_a_picture_shows_every_body(name):
     assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 3
 
 
-def test_what_does_not_exist_is_named(capsys):
+def test_what_does_not_exist_is_named():
     with pytest.raises(EnvError, match=r"jaxmarl has no environment 'MPE_simple_tag_v3'"):
         make_env("jaxmarl:MPE_simple_tag_v3")
     with pytest.raises(ConfigError, match=r"scenario = 3mm: expected one of 3m, 2s3z"):
         make_env("jaxmarl:SMAX", {"scenario": "3mm"})
-    with pytest.raises(EnvError, match=r"unexpected keyword argument 'limit'"):
-        make_env("jaxmarl:SMAX", {"limit": 3})
+    for name in ("SMAX", "MPE_simple_spread_v3"):
+        with pytest.raises(ConfigError, match=r"has no parameter 'max_step' \(did you mean 'max_steps'\?\)"):
+            make_env(f"jaxmarl:{name}", {"max_step": 3})
+    with pytest.raises(
+        EnvError, match=r"agents of jaxmarl:SMAX have different spaces, such as Discrete\(11\) and Discrete\(10\)"
+    ):
+        make_env("jaxmarl:SMAX", {"scenario": "5m_vs_6m"})
+    with pytest.raises(ConfigError, match=r"action_type = continuous has no masks"):
+        make_env("jaxmarl:SMAX", {"action_type": "continuous"})
+
+
+@pytest.mark.parametrize("name", names())
+def test_spaces_are_those_of_the_observations(name):
+    env = make_env(f"jaxmarl:{name}")
+    check_env(env, name)
+    assert env.num_agents > 1

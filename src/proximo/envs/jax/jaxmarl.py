@@ -1,8 +1,8 @@
-"""``jaxmarl:MPE_simple_spread_v3``: environments of JaxMARL whose agents have equal spaces, with time limits as truncations."""
+"""``jaxmarl:MPE_simple_spread_v3``: JaxMARL, with time limits as truncations."""
 
 import builtins
 import contextlib
-import dataclasses
+import inspect
 import sys
 from types import ModuleType
 from typing import Any
@@ -11,40 +11,42 @@ from unittest import mock
 import jax
 import jax.numpy as jnp
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.patches import Circle
 
-from proximo.envs.libraries import Described, load
+from proximo.envs.libraries import Described, check_names, load
 from proximo.envs.protocol import JaxEnvironment
-from proximo.errors import ConfigError
-from proximo.spaces import ACTION_MASK, OBSERVATION, Dict, MultiBinary, Space, from_any, mask_sizes
+from proximo.errors import ConfigError, EnvError
+from proximo.spaces import ACTION_MASK, OBSERVATION, Dict, Discrete, MultiBinary, Space, from_any
 
 NO_LIMIT = np.iinfo(np.int32).max
 TEAM_COLORS = ("tab:blue", "tab:green")
 
 
 def names() -> list[str]:
-    """Return the environments whose agents have equal spaces, and that need no other library."""
-    return [
-        "MPE_simple_spread_v3", "MPE_simple_reference_v3", "MPE_simple_facmac_v1", "MPE_simple_facmac_3a_v1", "MPE_simple_facmac_6a_v1",
-        "MPE_simple_facmac_9a_v1", "SMAX", "HeuristicEnemySMAX", "overcooked", "overcooked_v2",
-    ]  # fmt: skip
+    """Return environments whose agents have equal spaces."""
+    return ["MPE_simple_spread_v3", "MPE_simple_reference_v3", "SMAX", "HeuristicEnemySMAX", "overcooked_v2"]
 
 
 def from_name(name: str, settings: dict[str, Any]) -> JaxEnvironment:
     """Make an environment; ``settings`` are arguments of its class. ``scenario`` of SMAX is a name such as ``3m``."""
     env_id = f"jaxmarl:{name}"
     library = _loaded(env_id)
+    check_names(settings, _parameters(library.make(name)), env_id)  # MPE ignores what it does not know
     if (scenario := settings.get("scenario")) is not None:
         known = load(env_id, ".environments.smax.smax_env").MAP_NAME_TO_SCENARIO
         if scenario not in known:
             raise ConfigError(f"env_settings: scenario = {scenario}: expected one of {', '.join(known)}.")
         settings = {**settings, "scenario": known[scenario]}
     env = library.make(name, **settings)
-    if "SMAX" in name:
-        return SMAX(env)
-    return MPE(env) if name.startswith("MPE") else JaxMARLEnvironment(env)
+    kind = SMAX if "SMAX" in name else MPE if name.startswith("MPE") else JaxMARLEnvironment
+    return kind(env, env_id)
+
+
+def _parameters(env: Any) -> list[str]:
+    """The arguments of the class of ``env``, of the classes it extends, and of the one that it wraps."""
+    classes = [*type(env).__mro__, *type(getattr(env, "_env", env)).__mro__]
+    found = [inspect.signature(cls.__init__).parameters.values() for cls in classes if cls is not object]
+    named = (x.name for parameters in found for x in parameters if x.kind is x.POSITIONAL_OR_KEYWORD and x.name != "self")
+    return list(dict.fromkeys(named))
 
 
 def _loaded(env_id: str) -> ModuleType:
@@ -57,15 +59,13 @@ def _loaded(env_id: str) -> ModuleType:
 class JaxMARLEnvironment(Described, JaxEnvironment):
     """An environment of JaxMARL. Every agent whose episode goes on is truncated at the limit, ``max_steps``."""
 
-    def __init__(self, env: Any):
+    def __init__(self, env: Any, env_id: str):
         self.env, self.limit, self.agents = env, env.max_steps, env.agents
         self.num_agents, self.default_params = len(env.agents), ()
-        first = self.agents[0]
-        seen: Any = from_any(env.observation_space(first), "observation")
-        # Overcooked declares height and width in the other order than it returns them.
-        shapes = jax.eval_shape(lambda: env.reset(jax.random.key_data(jax.random.key(0)))[0])
-        self.observation_space: Space = dataclasses.replace(seen, shape=shapes[first].shape)
-        self.action_space = from_any(env.action_space(first), "action")
+        self.observation_space: Space = _common(
+            [from_any(env.observation_space(name), "observation") for name in env.agents], env_id
+        )
+        self.action_space = _common([from_any(env.action_space(name), "action") for name in env.agents], env_id)
 
     def reset(self, key, params):
         seen, state = self.env.reset(jax.random.key_data(key))
@@ -102,8 +102,8 @@ class _Unlimited(JaxMARLEnvironment):
 
     render_fps = 10
 
-    def __init__(self, env: Any):
-        super().__init__(env)
+    def __init__(self, env: Any, env_id: str):
+        super().__init__(env, env_id)
         inner = getattr(env, "_env", env)
         self.limit, inner.max_steps = self.limit + 1, NO_LIMIT
 
@@ -122,11 +122,13 @@ class MPE(_Unlimited):
 
 
 class SMAX(_Unlimited):
-    """Battles of two teams, with masks of legal actions. Against scripted enemies, a victory is a success."""
+    """Battles of two teams, with masks of legal actions. Against scripted enemies, a unit that lives to see the victory is a success."""
 
-    def __init__(self, env: Any):
-        super().__init__(env)
-        mask = MultiBinary(mask_sizes(self.action_space))
+    def __init__(self, env: Any, env_id: str):
+        super().__init__(env, env_id)
+        if not isinstance(self.action_space, Discrete):
+            raise ConfigError(f"env_settings: action_type = {env.action_type} has no masks of legal actions: leave it out.")
+        mask = MultiBinary((self.action_space.n,))
         self.observation_space = Dict({OBSERVATION: self.observation_space, ACTION_MASK: mask})
 
     def _mask(self, state: Any) -> jax.Array:
@@ -139,7 +141,8 @@ class SMAX(_Unlimited):
     def _info(self, state):
         if not hasattr(self.env, "enemy_agents"):
             return {}
-        return {"success": ~_game(state).unit_alive[self.num_agents :].any()}
+        alive = _game(state).unit_alive
+        return {"success": alive[: self.num_agents].any() & ~alive[self.num_agents :].any()}  # otherwise, it is a draw
 
     def world_state(self, state: Any, params: Any) -> jax.Array:
         """What JaxMARL gives the value function: features of all units."""
@@ -160,7 +163,19 @@ def _game(state: Any) -> Any:
     return getattr(state, "state", state)
 
 
+def _common(spaces: list[Any], env_id: str) -> Any:
+    if len(set(spaces)) > 1:
+        raise EnvError(
+            f"The agents of {env_id} have different spaces, such as {spaces[0]} and {spaces[-1]}, and cannot share a policy."
+        )
+    return spaces[0]
+
+
 def _draw(places: np.ndarray, radii: np.ndarray, colors: list[Any], x_range: Any, y_range: Any) -> np.ndarray:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # here: importing it takes memory, also without pictures
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Circle
+
     figure = Figure(figsize=(4, 4), layout="constrained")
     axes = figure.add_subplot(xlim=x_range, ylim=y_range, xticks=(), yticks=(), aspect="equal")
     for place, radius, color in zip(places, radii, colors, strict=True):
