@@ -24,7 +24,7 @@ from proximo.networks import ActorCritic
 from proximo.networks.normalizer import with_observations
 from proximo.ppo.minibatches import Sequences, inputs, map_steps, memories_before, split_sequences, stack_memory, take, unroll
 from proximo.ppo.optimizer import split_policy
-from proximo.spaces import ACTION_MASK, PREVIOUS_REWARD, ActionSpace, Box, Joint, MultiBinary, allows, joined, nested
+from proximo.spaces import ACTION_MASK, PREVIOUS_REWARD, ActionSpace, Box, Joint, LeafSpace, MultiBinary, allows, joined, nested
 from proximo.types import Observation
 
 
@@ -121,7 +121,19 @@ def _convert(
 def _convert_actions(given: Any, observation: Observation, space: ActionSpace, count: int) -> np.ndarray:
     """The actions as an array. Raises ``ConfigError`` unless each is in ``space`` and its mask allows it."""
     if isinstance(space, Joint):
-        return _convert_joint(given, observation, space, count)
+        parts = convert_observation(given, space.space, "actions")
+        actions = joined(_convert_part(part.of(parts), part.space, count) for part in space.parts)
+    else:
+        actions = _convert_part(given, space, count)
+    has_masks = isinstance(observation, dict) and ACTION_MASK in observation
+    masks = observation[ACTION_MASK].reshape((count, -1)) if has_masks else ()
+    for number, (mask, action) in enumerate(zip(masks, actions, strict=False)):
+        if not allows(space, mask != 0, nested(space, action)):
+            raise ConfigError(f"actions[{number}] is {action.tolist()}, which the action mask of its observation forbids.")
+    return actions
+
+
+def _convert_part(given: Any, space: LeafSpace, count: int) -> np.ndarray:
     actions = convert_observation(given, space, "actions")
     if actions.shape != (count, *space.shape):
         raise ConfigError(f"actions has the shape {actions.shape}: expected {(count, *space.shape)}, one for each observation.")
@@ -136,27 +148,7 @@ def _convert_actions(given: Any, observation: Observation, space: ActionSpace, c
                 "takes it."
             )
         return inside
-    if isinstance(space, MultiBinary):
-        actions = actions.astype(np.int32)
-    _check_masks(actions, observation, space)
-    return actions
-
-
-def _convert_joint(given: Any, observation: Observation, space: Joint, count: int) -> np.ndarray:
-    parts = convert_observation(given, space.space, "actions")
-    converted = [_convert_actions(part.of(parts), None, part.space, count) for part in space.parts]
-    actions = joined(converted)
-    _check_masks(actions, observation, space)
-    return actions
-
-
-def _check_masks(actions: np.ndarray, observation: Observation, space: ActionSpace) -> None:
-    """Raise ``ConfigError`` if a mask in ``observation`` forbids one of the actions."""
-    has_masks = isinstance(observation, dict) and ACTION_MASK in observation
-    masks = observation[ACTION_MASK].reshape((len(actions), -1)) if has_masks else ()
-    for number, (mask, action) in enumerate(zip(masks, actions, strict=False)):
-        if not allows(space, mask != 0, nested(space, action)):
-            raise ConfigError(f"actions[{number}] is {action.tolist()}, which the action mask of its observation forbids.")
+    return actions.astype(np.int32) if isinstance(space, MultiBinary) else actions
 
 
 class Demonstrations(Sequences):

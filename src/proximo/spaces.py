@@ -227,14 +227,8 @@ def nested(space: ActionSpace, action: Any) -> Any:
         return action
 
     def part_of(part: Leaf, at: slice) -> Any:
-        # JAX has int32 by default, and Gymnasium's spaces int64.
-        dtype = (
-            action_dtype(part.space)
-            if isinstance(action, np.ndarray)
-            else action.dtype
-            if isinstance(part.space, Box)
-            else "int32"
-        )
+        in_jax = action.dtype if isinstance(part.space, Box) else "int32"  # Gymnasium's integers have 64 bits
+        dtype = action_dtype(part.space) if isinstance(action, np.ndarray) else in_jax
         return action[..., at].reshape((*action.shape[:-1], *part.space.shape)).astype(dtype)[()]
 
     return unflatten(space.space, [part_of(part, at) for part, at in space.slices()])
@@ -363,7 +357,8 @@ def random_actions(space: ActionSpace, rng: np.random.Generator, num_envs: int) 
 
 
 def allows(space: ActionSpace, mask: np.ndarray, action: Any) -> bool:
-    """Whether the flat ``mask`` allows ``action``, in the structure that the environment takes. True if its size does not fit ``space``: other checks report that."""
+    """Whether the flat ``mask`` allows ``action``, which has the structure that the environment takes. True if the size of the mask does
+    not fit ``space``: other checks report that."""
     starts = mask_starts(mask_sizes(space), mask.size)
     if starts is None:
         return True

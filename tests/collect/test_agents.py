@@ -16,10 +16,12 @@ from proximo import ppo
 from proximo.collect import GymnasiumCollector
 from proximo.collect.environment import preprocessing_of
 from proximo.config import Config, override
+from proximo.envs.agent_inputs import with_agent_inputs
 from proximo.envs.custom import from_object
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.gymnasium.stepper import environment_seeds
 from proximo.envs.gymnasium.vector_environment import VectorOptions
+from proximo.envs.level_seeds import JaxLevels, LevelRange
 from proximo.errors import ConfigError, EnvError
 from proximo.evaluation.episodes import EVALUATION_STREAM
 from proximo.rendering.play import make_player, play, policy_agent
@@ -353,6 +355,27 @@ def test_policy_that_observes_agent_id_acts_for_all_agents_in_order():
     for make in (gym_toys.Walk, toys.Counting):
         with pytest.raises(ConfigError, match=r"agent_id = true: .* has one agent"):
             proximo.PPO(make, agent_id=True)
+
+
+def test_settings_that_add_entries_make_another_environment():
+    entries = []
+    for settings in ({}, {"agent_id": True}, {"privileged": ("state",)}, {}):
+        agent = proximo.PPO("toys:Team", preset=False, num_envs=2, num_steps=4, num_minibatches=1, **settings)
+        entries.append([name for name, _ in getattr(agent.env.observation_space, "spaces", ())])
+    assert entries == [[], ["agent_id", "observation"], ["observation", "state"], []]
+
+
+def test_the_world_state_of_an_environment_is_the_entry_state_also_with_levels():
+    class Known(toys.Team):
+        def world_state(self, state, params):
+            return 7.0 + jnp.arange(2)
+
+    for known in (Known(), JaxLevels(Known(), LevelRange(0, 5))):
+        env = with_agent_inputs(known, "known", agent_id=False, needs_state=True)
+        state, seen = env.reset(jax.random.key(0), env.default_params)
+        _, after, *_ = env.step(jax.random.key(0), state, jnp.zeros(3, jnp.int32), env.default_params)
+        for observed in (seen, after):
+            np.testing.assert_array_equal(observed["state"], [[7.0, 8.0]] * 3)
 
 
 def test_state_of_pettingzoo():

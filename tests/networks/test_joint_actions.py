@@ -80,7 +80,7 @@ class Steer(gym.Env):
         return np.array([*np.eye(3)[self.kind], self.amount], np.float32)
 
     def step(self, action):
-        assert self.action_space.contains(action), action
+        assert Steer.action_space.contains(action), action
         kind, amounts = int(action["kind"]), action["amounts"]
         assert not self.masked or kind != 2 or self.kind == 2
         used = self.amount if kind == 2 else float(amounts[kind][0])
@@ -121,6 +121,7 @@ SPACE = from_any(
         arm=gym.spaces.Discrete(3),
         arms=gym.spaces.MultiDiscrete([2, 4], start=[5, -1]),
         lamps=gym.spaces.MultiBinary((2, 2)),
+        level=gym.spaces.Box(-1.0, 1.0, (), np.float32),
     ),
     "action",
 )
@@ -183,8 +184,8 @@ class Both:
 @pytest.mark.parametrize("count", [1, 3])
 def test_jax_environments_take_several_parts(count):
     agent = proximo.PPO(Both(count), preset=False, num_envs=8, num_steps=16, hidden_sizes=(8,), learning_rate=0.01, seed=1)
-    assert check_side_effects(agent.env, "both")
-    assert check_transforms(agent.env, "both")
+    check_side_effects(agent.env, "both")
+    check_transforms(agent.env, "both")
     agent.learn(128 * 60)
     action, _ = agent.predict(np.ones((count, 1), np.float32))
     assert action["choice"].tolist() == [1] * count
@@ -193,9 +194,30 @@ def test_jax_environments_take_several_parts(count):
     assert last.episode_return > 0.8 * count * last.step
 
 
-def test_a_custom_family_is_for_one_kind():
+def test_settings_of_one_part_are_refused():
     with pytest.raises(EnvError, match=r"sde_every = 4 is for actions of one part"):
         small_policy(Box((2,)), action_space=SPACE, sde_every=4)
+    with pytest.raises(EnvError, match=r"A custom distribution is for actions of one part"):
+        proximo.PPO(Steer, distribution=object(), **SMALL)
+    boxes = from_any(gym.spaces.Dict(a=gym.spaces.Box(0, 1), b=gym.spaces.Box(0, 1)), "action")
+    with pytest.raises(EnvError, match=r"none of their parts is Discrete: leave it out"):
+        small_policy(Box((2,)), action_space=boxes, action_relevance=("11",))
+
+
+def test_several_boxes_have_the_defaults_of_continuous_control():
+    class Arms(Steer):
+        action_space = gym.spaces.Dict(left=gym.spaces.Box(-1, 1), right=gym.spaces.Box(-1, 1))
+
+        def step(self, action):
+            return super().step({"kind": np.int64(2), "amounts": tuple(action.values())})
+
+    assert proximo.PPO(Arms).config.ppo.objective == "spo"
+    assert proximo.PPO(Steer).config.ppo.objective == "clip"
+
+
+def test_a_repeated_action_stops_where_the_mask_forbids_it():
+    agent = proximo.PPO(Steer, env_settings={"masked": True}, action_repeat=3, num_workers=0, seed=1, **SMALL)
+    assert agent.learn(256).step == 256  # Steer asserts that each action is legal
 
 
 def test_demonstrations_of_several_parts_are_cloned():
@@ -228,8 +250,11 @@ def test_relevance_that_does_not_fit_is_one_sentence():
 
 
 def test_a_vector_environment_gets_batches_of_parts():
-    make = lambda num_envs: gym.vector.SyncVectorEnv([Steer] * num_envs)  # noqa: E731
-    assert proximo.PPO(make, **SMALL).learn(128).step == 128
+    make = lambda num_envs: gym.vector.SyncVectorEnv([Steer] * num_envs, autoreset_mode="SameStep")  # noqa: E731
+    agent = proximo.PPO(make, **SMALL).learn(128)
+    for played in (policy_agent(agent.policy), random_agent(agent.env, 0)):
+        *_, last = play(make_player(agent.env, agent.config, 3, 0), played, 1, 100)
+        assert last.ended == "truncated"
     assert from_object(make, {})[1].action_space == from_object(Steer, {})[1].action_space
     assert small_policy(
         from_object(Steer, {})[1].observation_space, action_space=from_object(Steer, {})[1].action_space

@@ -295,7 +295,7 @@ class NetworkConfig:
         low=-20, high=2)
     action_relevance: tuple[str, ...] = _setting((),
         "for actions of several parts: a row of digits for each choice of the first Discrete part, with 1 for each number of the Box "
-        "parts that this choice uses, such as 10,01,00 (in YAML, a list of texts); empty: every choice uses all")
+        "parts that this choice uses, such as 10,01,00; empty: every choice uses all")
     sde_every: int = _setting(0,
         "continuous actions: exploration noise is a function of the features (gSDE), sampled again after "
         "this many steps of a rollout; 0: off", low=0, high=10**6)

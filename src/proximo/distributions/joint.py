@@ -19,13 +19,14 @@ class Sample(NamedTuple):
 
 
 class Joint(Distribution):
-    """Independent parts: ``p(a) = Π_k p_k(a_k)``. A sample is one vector with the numbers of all parts, also integers.
+    """Independent parts: ``p(a) = Π_k p_k(a_k)``. A sample is one vector with the numbers of all parts; integers are exact up to 2²⁴.
 
     ``relevance`` has a row for each choice of the part ``choice``, a ``Categorical``, with 1 for each part that this choice uses, else
     0; None: every part counts. A part that is not used does not enter the log-probability, and its entropy counts with the
     probability of the choices that use it.
 
-    Source: Fan et al. 2019, arXiv:1903.01344, section 3.
+    Source: Fan et al. 2019, arXiv:1903.01344, section 3, have a policy for the choice and one for the numbers; here they are one, and its
+    ratio is that of the whole action.
     """
 
     parts: tuple[Distribution, ...]

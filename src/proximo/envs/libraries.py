@@ -13,6 +13,9 @@ import numpy as np
 from proximo.custom_code import custom_code_errors
 from proximo.errors import ConfigError, nearest
 
+NO_LIMIT = np.iinfo(np.int32).max
+"""Steps of an episode whose limit an adapter counts itself."""
+
 
 class Library(NamedTuple):
     """A library of environments, whose ids are ``LIBRARY:NAME``."""

@@ -15,10 +15,11 @@ from proximo.networks.custom import networks as custom
 from proximo.networks.custom.forward import Forward, make_forward_parts
 from proximo.networks.encoders import ImageEncoder, make_encoder, previous_entries
 from proximo.networks.heads import ActorHead, Part, Readout, ReadoutFunction, make_actor, num_parameters
+from proximo.networks.joint_head import make_joint_actor, num_joint_parameters
 from proximo.networks.layers import MLP, LayerNorm
 from proximo.networks.normalizer import make_statistics
 from proximo.networks.recurrent import make_memory
-from proximo.spaces import ActionSpace, Box, Dict, Discrete, Space, Tuple, without
+from proximo.spaces import ActionSpace, Box, Dict, Discrete, Joint, Space, Tuple, without
 
 ACTOR_GAIN, CRITIC_GAIN = 0.01, 1.0
 """Gains of the last layers: the first policy is nearly uniform (Andrychowicz et al. 2021, arXiv:2006.05990, 3.2)."""
@@ -80,12 +81,14 @@ def _make_parts(
 ) -> tuple[tuple[Torso, ...], ActorHead, ReadoutFunction]:
     """One torso (shared) or two (the policy's, the value's), the actor head, and the critic."""
     given = Forward.of(config)
-    if isinstance(action_space, spaces.Joint) and (given is not None or is_custom(config.distribution)):
-        what = "forward" if given is not None else "distribution"
-        raise EnvError(f"{what}: a custom one is for actions of one kind, not for {action_space}: leave it out.")
-    if given is not None:
+    if isinstance(action_space, Joint):
+        if given is not None or is_custom(config.distribution):
+            raise EnvError(f"A custom distribution is for actions of one part, not for {action_space}: leave it out.")
+        count = num_joint_parameters(action_space, config)
+        make_head = partial(make_joint_actor, space=action_space, config=config)
+    elif given is not None:
         return make_forward_parts(given, space, action_space)
-    if is_custom(config.distribution) and not isinstance(action_space, spaces.Joint):
+    elif is_custom(config.distribution):
         family, count, ndim = custom.make_family(config.distribution, action_space)
         make_head = partial(custom.CustomHead, space=action_space, family=family, action_ndim=ndim)
     else:

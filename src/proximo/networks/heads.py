@@ -1,7 +1,6 @@
 """Heads: from features to a distribution over actions, or to a value."""
 
 import abc
-import dataclasses
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -12,14 +11,12 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Key, PyTree, Shaped
 
 from proximo.config import LEAVES, NetworkConfig, text_of
-from proximo.distributions import Bernoulli, Beta, Categorical, Distribution, Gaussian, Joint, ProductCategorical, TanhGaussian
+from proximo.distributions import Bernoulli, Beta, Categorical, Distribution, Gaussian, ProductCategorical, TanhGaussian
 from proximo.distributions.gaussian import LOG_STD_RANGE
-from proximo.distributions.joint import Sample, join, split_joint
 from proximo.distributions.state_dependent import StateDependentGaussian
 from proximo.errors import EnvError
 from proximo.networks.layers import MLP, Linear, one_hot
-from proximo.spaces import ActionSpace, Box, Discrete, LeafSpace, MultiBinary, MultiDiscrete, flatdim, mask_sizes
-from proximo.spaces import Joint as JointSpace
+from proximo.spaces import ActionSpace, Box, Discrete, LeafSpace, MultiBinary, MultiDiscrete, flatdim
 
 MAX_TANH = 0.999
 """``from_space`` maps no action further than this towards the bounds of ``tanh``."""
@@ -65,7 +62,7 @@ class ActorHead(eqx.Module):
 
     readout: ReadoutFunction
     space: Any = eqx.field(static=True)
-    """The action space: ``Discrete``, ``MultiDiscrete``, ``MultiBinary`` or ``Box``."""
+    """The action space: ``Discrete``, ``MultiDiscrete``, ``MultiBinary``, ``Box`` or ``Joint``."""
 
     noise_family: ClassVar[str | None] = None
     """The noise by its name in ``jax.random`` and in ``numpy.random.Generator``; None: the data of random keys, or another kind."""
@@ -223,7 +220,7 @@ class GaussianHead(ActorHead):
         (low, high), bounded = self.space.bounds(), self.space.is_bounded()
         least = np.where(bounded, low, -1.0)
         half_range = (np.where(bounded, high, 1.0) - least) / 2
-        return (least + half_range).astype(np.float32), half_range.astype(np.float32)
+        return np.asarray(least + half_range, np.float32), np.asarray(half_range, np.float32)
 
 
 class BetaHead(ActorHead):
@@ -262,59 +259,6 @@ class StateDependentHead(GaussianHead):
         return StateDependentGaussian.matrices(key, shape, self.every, *self.log_std.shape)
 
 
-class JointHead(ActorHead):
-    """For actions of several parts: each part has a head, which gets its numbers of the readout."""
-
-    heads: tuple[ActorHead, ...]
-    counts: tuple[int, ...] = eqx.field(static=True)
-    """Numbers of the readout for each head."""
-    relevance: tuple[tuple[float, ...], ...] | None = eqx.field(static=True)
-    choice: int = eqx.field(static=True)
-    """As in ``Joint``."""
-
-    def distribution(self, numbers: Numbers, mask: Mask) -> Joint:
-        parts = jnp.split(numbers, np.cumsum(self.counts)[:-1], axis=-1)
-        sizes = [sum(mask_sizes(head.space)) for head in self.heads]
-        masks = [None] * len(sizes) if mask is None else jnp.split(mask, np.cumsum(sizes)[:-1], axis=-1)
-        made = tuple(
-            head.distribution(x, part if size else None)
-            for head, x, part, size in zip(self.heads, parts, masks, sizes, strict=True)
-        )
-        relevance = None if self.relevance is None else jnp.asarray(self.relevance, numbers.dtype)
-        return Joint(made, relevance, self.samples, self.choice)
-
-    @property
-    def samples(self) -> tuple[Sample, ...]:
-        """Shape and type of a sample of each part."""
-        return tuple(sample_of(head.space) for head in self.heads)
-
-    def noise(self, key: Key[Array, ""], shape: tuple[int, ...]) -> tuple[PyTree[Array], ...]:
-        keys = jax.random.split(key, len(self.heads))
-        return tuple(head.noise(key, shape) for head, key in zip(self.heads, keys, strict=True))
-
-    def to_space(self, action: Action) -> Action:
-        taken = [
-            to_bounds(head.space, head.to_space(x)) for head, x in zip(self.heads, split_joint(action, self.samples), strict=True)
-        ]
-        return join(taken, self._in_space())
-
-    def from_space(self, action: Action) -> Action:
-        parts = split_joint(action, self._in_space())
-        return join([head.from_space(x) for head, x in zip(self.heads, parts, strict=True)], self.samples)
-
-    def _in_space(self) -> tuple[Sample, ...]:
-        return tuple(Sample(head.space.shape, sample_of(head.space).dtype) for head in self.heads)
-
-    def features(self, action: Action) -> Numbers:
-        parts = split_joint(action, self.samples)
-        return jnp.concatenate([head.features(x) for head, x in zip(self.heads, parts, strict=True)], axis=-1)
-
-
-def sample_of(space: ActionSpace) -> Sample:
-    """Shape and type of a sample of a distribution over ``space``."""
-    return Sample(() if isinstance(space, Discrete) else (space.size,), "float32" if isinstance(space, Box) else "int32")
-
-
 def to_bounds(space: ActionSpace, action: Action) -> Action:
     """``action``, whose numbers may have passed the bounds of a ``Box`` by rounding, within these bounds."""
     if not isinstance(space, Box) or not jnp.issubdtype(action.dtype, jnp.floating):
@@ -327,10 +271,8 @@ CONTINUOUS_SETTINGS = ("sde_every", "state_dependent_std", "distribution", "acti
 HEADS = {Discrete: CategoricalHead, MultiDiscrete: ProductHead, MultiBinary: BernoulliHead}
 
 
-def num_parameters(space: ActionSpace, config: NetworkConfig) -> int:
+def num_parameters(space: LeafSpace, config: NetworkConfig) -> int:
     """Number of parameters of an action's distribution. Raises ``EnvError`` for settings of other spaces."""
-    if isinstance(space, JointSpace):
-        return sum(counts_of(space, config))
     for name in () if isinstance(space, Box) else CONTINUOUS_SETTINGS:
         value, off = getattr(config, name), LEAVES[name].default
         if value != off:
@@ -338,68 +280,8 @@ def num_parameters(space: ActionSpace, config: NetworkConfig) -> int:
     return flatdim(space) * (2 if config.state_dependent_std or config.distribution == "beta" else 1)
 
 
-def counts_of(space: JointSpace, config: NetworkConfig) -> tuple[int, ...]:
-    """Number of parameters of each part of a joint action. Settings of continuous actions are for parts that are a ``Box``."""
-    of_parts = dataclasses.replace(config, action_relevance=())
-    of_others = dataclasses.replace(of_parts, **{name: LEAVES[name].default for name in CONTINUOUS_SETTINGS})
-    has_box = any(isinstance(part.space, Box) for part in space.parts)
-    return tuple(
-        num_parameters(part, of_parts if isinstance(part, Box) or not has_box else of_others) for part in scalars(space, config)
-    )
-
-
-def scalars(space: JointSpace, config: NetworkConfig) -> list[LeafSpace]:
-    """The parts of a joint action that have distributions of their own. With ``action_relevance`` they are single numbers of each ``Box``."""
-    parts: list[LeafSpace] = []
-    for part in (leaf.space for leaf in space.parts):
-        if isinstance(part, Box) and config.action_relevance:
-            parts += [
-                Box((1,), low, high) for low, high in zip(*(bound.ravel().tolist() for bound in part.bounds()), strict=True)
-            ]
-        else:
-            parts.append(part)
-    return parts
-
-
-def relevance_of(
-    space: JointSpace, parts: list[LeafSpace], config: NetworkConfig
-) -> tuple[tuple[tuple[float, ...], ...] | None, int]:
-    """The relevance of each of ``parts`` for each choice, and the index of the part that chooses. Raises ``EnvError`` if
-    ``action_relevance`` does not fit ``space``."""
-    rows, choosing = config.action_relevance, [i for i, part in enumerate(parts) if isinstance(part, Discrete)]
-    if not rows:
-        return None, 0
-    numbers, choice = sum(isinstance(part, Box) for part in parts), choosing[0] if choosing else 0
-    first = parts[choice]
-    if (
-        not isinstance(first, Discrete)
-        or len(rows) != first.n
-        or any(set(row) - {"0", "1"} or len(row) != numbers for row in rows)
-    ):
-        expected = "it needs a Discrete part: leave it out."
-        if isinstance(first, Discrete):
-            order = ", ".join(part.name for part in space.parts)
-            expected = (
-                f"expected {first.n} rows of {numbers} digits 0 or 1, a row for each choice of the first Discrete part and a digit for each "
-                f"number of the Box parts, in the order {order}."
-            )
-        raise EnvError(f"action_relevance = {text_of(rows)}: the actions are {space}; {expected}")
-    found = []
-    for row in rows:
-        digits = iter(row)
-        found.append(tuple(float(next(digits)) if isinstance(part, Box) else 1.0 for part in parts))
-    return tuple(found), choice
-
-
-def make_actor(readout: ReadoutFunction, space: ActionSpace, config: NetworkConfig) -> ActorHead:
+def make_actor(readout: ReadoutFunction, space: LeafSpace, config: NetworkConfig) -> ActorHead:
     """The head for actions of ``space``. Raises ``EnvError`` if a setting does not fit it or the readout."""
-    if isinstance(space, JointSpace):
-        if config.sde_every:
-            raise EnvError(f"sde_every = {config.sde_every} is for actions of one part, not for {space}: set it to 0.")
-        parts = scalars(space, config)
-        of_parts = dataclasses.replace(config, action_relevance=())
-        heads = tuple(make_actor(Part(i), part, of_parts) for i, part in enumerate(parts))
-        return JointHead(readout, space, heads, counts_of(space, config), *relevance_of(space, parts, config))
     if config.action_relevance:
         raise EnvError(
             f"action_relevance = {text_of(config.action_relevance)} is for actions of several parts, not {space}: leave it out."

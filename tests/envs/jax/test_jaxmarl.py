@@ -96,8 +96,8 @@ def test_what_does_not_exist_is_named():
         make_env("jaxmarl:SMAX", {"action_type": "continuous"})
 
 
-@pytest.mark.parametrize("name", names())
-def test_spaces_are_those_of_the_observations(name):
-    env = make_env(f"jaxmarl:{name}")
+@pytest.mark.parametrize(("name", "settings"), [*((name, {}) for name in names()), ("MPE_simple_spread_v3", {"num_agents": 1})])
+def test_spaces_are_those_of_the_observations(name, settings):
+    env = make_env(f"jaxmarl:{name}", settings)
     check_env(env, name)
-    assert env.num_agents > 1
+    assert (env.num_agents == 1) == (settings != {})

@@ -6,15 +6,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, PyTree
 
-from proximo.envs.libraries import Described, check_type, load, replace_params
+from proximo.envs.libraries import NO_LIMIT, Described, check_type, load, replace_params
 from proximo.envs.protocol import JaxEnvironment
 from proximo.errors import ConfigError
 from proximo.spaces import Box, Dict, Space, from_any
-
-NO_LIMIT = np.iinfo(np.int32).max
 
 
 def names() -> list[str]:

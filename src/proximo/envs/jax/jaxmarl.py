@@ -12,12 +12,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from proximo.envs.libraries import Described, check_names, load
+from proximo.envs.libraries import NO_LIMIT, Described, check_names, load
 from proximo.envs.protocol import JaxEnvironment
 from proximo.errors import ConfigError, EnvError
 from proximo.spaces import ACTION_MASK, OBSERVATION, Dict, Discrete, MultiBinary, Space, from_any
 
-NO_LIMIT = np.iinfo(np.int32).max
 TEAM_COLORS = ("tab:blue", "tab:green")
 
 

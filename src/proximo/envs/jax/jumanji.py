@@ -6,13 +6,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from proximo.envs.libraries import Described, check_names, load, take_limit
+from proximo.envs.libraries import NO_LIMIT, Described, check_names, load, take_limit
 from proximo.envs.protocol import JaxEnvironment
 from proximo.spaces import ACTION_MASK, Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, from_any, leaves, unflatten
-
-NO_LIMIT = np.iinfo(np.int32).max
 
 
 def names() -> list[str]:

@@ -21,7 +21,7 @@ from proximo.networks.actor_critic import Method, Torso
 from proximo.networks.custom.networks import CustomModule, CustomNetwork, describe_shape, is_array
 from proximo.networks.heads import ActorHead, GaussianHead, Part, make_actor, num_parameters
 from proximo.networks.recurrent.protocol import NoMemory
-from proximo.spaces import ActionSpace, Space, zeros
+from proximo.spaces import LeafSpace, Space, zeros
 from proximo.types import Memory, Observation
 
 EXAMPLES = 3
@@ -71,7 +71,7 @@ class ActionHead(GaussianHead):
     to_space, from_space = ActorHead.to_space, ActorHead.from_space
 
 
-def make_forward_parts(given: Forward, space: Space, action_space: ActionSpace) -> tuple[tuple[Torso], ActorHead, Part]:
+def make_forward_parts(given: Forward, space: Space, action_space: LeafSpace) -> tuple[tuple[Torso], ActorHead, Part]:
     """The torso, the actor head and the critic of ``given``. Raises ``ConfigError`` for another result of it."""
     with custom_code_errors("forward(x)", ConfigError):
         out = jax.eval_shape(given.forward, given.modules, jax.tree.map(jnp.asarray, zeros(space, (EXAMPLES,))))
