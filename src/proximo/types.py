@@ -120,7 +120,7 @@ class JaxCollectorState(eqx.Module):
     """What the collector for JAX environments carries from rollout to rollout.
 
     Attributes:
-        env_params: parameters of the environment, shared by all.
+        env_params: parameters of the environment, shared by all; in games, past policies.
         env_state: E ...: states of the ``E`` environments, whose agents are the ``N`` columns.
         observation, episode_start, memory: N ...: the next observation, whether an episode starts, the memory before it.
         episode: the running episodes.

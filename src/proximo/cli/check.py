@@ -22,7 +22,7 @@ SIGNS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "error": ("✗", "r
 STOPPED = "Stopped after {:g} s. --seconds sets another limit."
 SETTINGS = (
     "env_settings", "num_envs", "max_episode_steps", "preprocessing", "frame_stack", "action_repeat", "wrappers",
-    "drop_observations", "life_loss", "encoder", "normalize_observation", "normalize_reward",
+    "drop_observations", "life_loss", "randomize", "encoder", "normalize_observation", "normalize_reward",
 )  # fmt: skip
 
 

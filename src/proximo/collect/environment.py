@@ -9,13 +9,13 @@ from typing import Any
 from proximo.collect.program_cache import reuse
 from proximo.config import GYMNASIUM_ONLY, LEAVES, Config, override
 from proximo.config.coercion import wrapper_call
-from proximo.config.custom import is_lost
+from proximo.config.custom import is_lost, resolve
 from proximo.config.schema import WORKER_SETTINGS
 from proximo.custom_code import custom_code_errors
 from proximo.envs import Environment, GymnasiumEnvironment, Preprocessing, make_env
 from proximo.envs.custom import from_object
 from proximo.envs.gymnasium.vector_environment import VectorEnvironment, VectorOptions, reports_waiting
-from proximo.envs.libraries import unwrapped
+from proximo.envs.libraries import has_opponent, unwrapped
 from proximo.errors import ConfigError, EnvError
 from proximo.jax_setup import cores
 from proximo.spaces import STATE, Box, tree
@@ -37,7 +37,7 @@ def _reused(config: Config, env: Environment) -> Environment:
         return env
     added = config.env.agent_id, STATE in config.network.privileged
     settings = json.dumps([config.env.env_settings, config.env.levels, added], sort_keys=True, default=repr)
-    return reuse(("environment", type(unwrapped(env)), config.env.id, settings), lambda: env)
+    return reuse(("environment", type(unwrapped(env)), config.env.id, settings, _randomize(config)), lambda: env)
 
 
 def evaluation_environment(
@@ -81,7 +81,7 @@ def evaluation_environment(
         config = override(config, {"env_settings": env_settings} if env_settings else {})
         made = environment(config)
     else:
-        env_id = other
+        env_id, config = other, override(config, {"randomize": "none"})  # which is for the environment of the training
         if isinstance(other, str):
             library, of_training = other.rpartition(":")[0], config.env.id.rpartition(":")[0]
             env_settings = {**(config.env.env_settings if library and library == of_training else {}), **env_settings}
@@ -134,9 +134,14 @@ def check_same_spaces(env: Environment, other: Environment, other_id: str) -> No
 
 def preprocessing_of(config: Config) -> Preprocessing:
     """The preprocessing of a Gymnasium environment."""
-    settings = {name: getattr(config.env, name) for name in vars(Preprocessing()) if name != "needs_state"}
+    settings = {name: getattr(config.env, name) for name in vars(Preprocessing()) if name not in ("needs_state", "randomize")}
     settings |= {"wrappers": tuple(map(wrapper_call, config.env.wrappers)), "needs_state": STATE in config.network.privileged}
-    return Preprocessing(**settings)
+    return Preprocessing(**settings, randomize=_randomize(config))
+
+
+def _randomize(config: Config) -> Callable[..., Any] | None:
+    given = config.env.randomize
+    return None if given == "none" else resolve("randomize", given, ("__call__",))
 
 
 def has_vector_env(env: Environment) -> bool:
@@ -161,6 +166,10 @@ def vector_options(config: Config, warn: Callable[[str], None] = lambda message:
 
 def check_settings(config: Config, env: Environment) -> None:
     """Raise ``ConfigError`` for a setting that has no effect on ``env``."""
+    if config.env.opponents != "current" and not has_opponent(env):
+        raise ConfigError(
+            f"opponents is for games of two players, such as pgx:connect_four: it has no effect on {config.env.id}."
+        )
     if isinstance(env, GymnasiumEnvironment):
         if config.run.seeds > 1 and config.run.seeds_mode == "vmap":
             raise ConfigError(

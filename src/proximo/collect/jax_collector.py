@@ -13,9 +13,10 @@ from jaxtyping import Array, Int32, Key, PyTree
 from proximo.collect import jax_vector
 from proximo.collect.devices import check_divisible, divided, placed
 from proximo.collect.learning import check_policy, fresh_learner, inspect, kept, learn, without_running_return
+from proximo.collect.self_play import PolicyPlayer, opponent, past_policies
 from proximo.config import Config
 from proximo.envs.level_seeds import with_levels
-from proximo.envs.libraries import num_agents
+from proximo.envs.libraries import has_opponent, num_agents
 from proximo.envs.protocol import Environment
 from proximo.errors import ConfigError
 from proximo.math.across_devices import ENVS_AXIS, largest, own_part, smallest
@@ -27,6 +28,8 @@ from proximo.ppo.minibatches import run_burn_in
 from proximo.types import BurnIn, CompensatedSum, EpisodeStatistics, JaxCollectorState, Metrics, Rollout, TrainState, select
 
 NO_LIMIT = 2**32 - 1
+OPPONENT = 1
+"""Stream of the random numbers that choose an opponent."""
 UNROLL = 2
 """Steps in one turn of the loop over a rollout on an accelerator, where each turn has a latency (benchmarks/RESULTS.md). More
 than two save a further 1 to 7 % of an update, and each compiles a simulated robot once more."""
@@ -78,8 +81,10 @@ class JaxCollector:
         num_envs, agents, stagger = self.config.env.num_envs, num_agents(self.env), self.config.env.stagger_steps
         columns = num_envs * agents
         key, key_reset, key_stagger = jax.random.split(key, 3)
-        params = jax.tree.map(jnp.asarray, self.env.default_params)
-        env_state, observation = jax_vector.reset(self.env, jax.random.split(key_reset, num_envs), params)
+        params = first = jax.tree.map(jnp.asarray, self.env.default_params)
+        if has_opponent(self.env):
+            params, first = past_policies(policy, self.config.env.opponents), PolicyPlayer(policy)
+        env_state, observation = jax_vector.reset(self.env, jax.random.split(key_reset, num_envs), first)
         always, burn_in, no_previous = jnp.ones(columns, bool), self.config.ppo.burn_in, policy.no_previous_step(columns)
         before = policy.with_previous_step(observation, ~always, no_previous), ~always, ~always
         limit = jnp.full(num_envs, self.limit, jnp.uint32)
@@ -120,6 +125,10 @@ class JaxCollector:
         pieces = num_steps // self.config.sequence_length if policy.is_recurrent else 1
         burn_in = self.config.ppo.burn_in
         key, key_noise, key_step, key_reset = jax.random.split(state.key, 4)
+        params = state.env_params
+        if has_opponent(self.env):
+            params, past = opponent(policy, params, jax.random.fold_in(key, OPPONENT))
+            state = dataclasses.replace(state, env_params=past)
         # All random numbers of the rollout at once: a draw in every step costs more than twice as much. Each device draws
         # those of all environments, so that they do not depend on the number of devices.
         noise = policy.actor.noise(key_noise, (num_steps, num_envs * num_agents(self.env)))
@@ -128,7 +137,7 @@ class JaxCollector:
 
         def run(state: JaxCollectorState, drawn: PyTree) -> tuple[JaxCollectorState, tuple]:
             unroll = 1 if jax.default_backend() == "cpu" else UNROLL
-            return jax.lax.scan(lambda s, of_step: self._step(policy, s, *of_step), state, drawn, unroll=unroll)
+            return jax.lax.scan(lambda s, of_step: self._step(policy, params, s, *of_step), state, drawn, unroll=unroll)
 
         def piece(state: JaxCollectorState, drawn: PyTree) -> tuple[JaxCollectorState, tuple]:
             """One sequence. Returns the memory before the next sequence's burn-in."""
@@ -162,12 +171,14 @@ class JaxCollector:
             state = dataclasses.replace(state, burn_in_steps=BurnIn(*late), burn_in_memory=last)
         return dataclasses.replace(state, key=key), rollout, episodes
 
-    def _step(self, policy: ActorCritic, state: JaxCollectorState, noise: PyTree, key_step: Array, key_reset: Array) -> tuple:
+    def _step(
+        self, policy: ActorCritic, params: PyTree, state: JaxCollectorState, noise: PyTree, key_step: Array, key_reset: Array
+    ) -> tuple:
         """One step of all environments: act, step, bootstrap truncated episodes, reset ended ones. Returns
         fields of ``Rollout`` and the episodes."""
         present = jnp.ones_like(state.episode_start) if state.present is None else state.present
         before = jax_vector.StepState(state.env_state, state.observation, state.memory, state.previous)
-        arguments = before, state.episode_start, present, noise, key_step, state.env_params
+        arguments = before, state.episode_start, present, noise, key_step, params
         after, step, success = jax_vector.policy_step(self.env, policy, *arguments)
         if state.present is not None:  # an absent agent leaves padding
             step |= {"reward": jnp.where(present, step["reward"], 0.0), "valid": present}
@@ -202,7 +213,7 @@ class JaxCollector:
             state = dataclasses.replace(state, present=running | starts)
 
         def begin() -> PyTree:
-            env_state, observation = jax_vector.reset(self.env, key_reset, state.env_params)
+            env_state, observation = jax_vector.reset(self.env, key_reset, params)
             return env_state, jax_vector.by_env(observation, self.env)
 
         otherwise = after.env_state, jax_vector.by_env(after.observation, self.env)

@@ -61,9 +61,9 @@ def check_policy(env: Any, config: Config) -> ActorCritic:
     Returns:
         The policy, with ``jax.ShapeDtypeStruct`` instead of arrays.
     """
-    custom = custom_settings(config).keys()
+    custom = {name for name in custom_settings(config) if LEAVES[name].group != "env"}
     networks = {name for name in custom if LEAVES[name].group == "network"}
-    action_space, what = env.action_space, f"The custom code of {', '.join(custom)}"
+    action_space, what = env.action_space, f"The custom code of {', '.join(sorted(custom))}"
     with custom_code_errors(what, ConfigError) if custom else contextlib.nullcontext():
         if getattr(Forward.of(config.network), "predict", None) and not isinstance(env, GymnasiumEnvironment):
             raise ConfigError(f"predict runs outside JAX, on Gymnasium environments only: leave it out on {env}.")

@@ -134,6 +134,12 @@ class EnvConfig:
         "entries of Dict and Tuple observations that are left out, such as mission, camera.label or 0")
     life_loss: bool = _setting(False,
         "treat a lost life as a termination when learning; the episode continues")
+    randomize: Literal["none"] | Custom = _setting("none",
+        "function that draws what an episode is like, at each reset: (key, params) -> params of a JAX environment, (rng) -> options of "
+        "a Gymnasium environment's reset; or its name, my_package.module:my_function")
+    opponents: Literal["current", "past"] = _setting("current",
+        "who plays against the policy in games of two players; current: the policy itself; past: in every other rollout, one of 16 "
+        "copies from earlier in the training")
     agent_id: bool = _setting(False,
         "add the entry agent_id, which is one-hot, to the observation of each of several agents")
     num_workers: int = _setting(-1,

@@ -14,6 +14,7 @@ from proximo.config.schema import Activation
 class ResumeAgentSettings(TypedDict, total=False):
     """Settings of an agent that a resume may change, and custom code, which may be passed again."""
 
+    randomize: Literal["none"] | object
     num_workers: int
     worker_settings: Mapping[str, Any] | str
     actors: int
@@ -67,6 +68,7 @@ class AgentSettings(ResumeAgentSettings, total=False):
     wrappers: Sequence[str]
     drop_observations: Sequence[str]
     life_loss: bool
+    opponents: Literal["current", "past"]
     agent_id: bool
     overlap: bool
     env_settings: Mapping[str, Any] | str

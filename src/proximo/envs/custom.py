@@ -18,6 +18,7 @@ from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.gymnasium.supersuit import adapted
 from proximo.envs.level_seeds import with_levels
 from proximo.envs.libraries import LIBRARIES, JaxWrapper, check_names, is_installed, names
+from proximo.envs.randomization import with_randomization
 from proximo.envs.unknown_ids import unknown
 from proximo.errors import ConfigError, EnvError, closest, nearest
 from proximo.spaces import from_any
@@ -230,5 +231,10 @@ def from_object(env: Any, settings: dict[str, Any], preprocessing: Preprocessing
             made = _from_instance(env, env_id, preprocessing)
     else:
         made = as_jax_environment(env, env_id)
-    made = with_levels(made, preprocessing.levels)
-    return env_id, with_agent_inputs(made, env_id, preprocessing.agent_id, preprocessing.needs_state)
+    return env_id, with_settings(made, env_id, preprocessing)
+
+
+def with_settings(env: Any, env_id: str, preprocessing: Preprocessing) -> Any:
+    """A JAX environment as ``preprocessing`` changes it. Gymnasium environments are wrapped one by one."""
+    env = with_levels(with_randomization(env, preprocessing.randomize, env_id), preprocessing.levels)
+    return with_agent_inputs(env, env_id, preprocessing.agent_id, preprocessing.needs_state)

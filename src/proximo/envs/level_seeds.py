@@ -54,10 +54,9 @@ class JaxLevels(JaxWrapper):
     def __init__(self, env: Any, levels: LevelRange):
         super().__init__(env)
         self.levels = levels
-        if hasattr(env, "render"):
-            self.render = lambda state, params: env.render(state[0], params)
-        if hasattr(env, "world_state"):
-            self.world_state = lambda state, params: env.world_state(state[0], params)
+
+    def inside(self, state, params):
+        return state[0], params
 
     def level(self, key: Any) -> Any:
         """Return the level of an episode that starts with ``key``."""

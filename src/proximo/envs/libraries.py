@@ -36,6 +36,7 @@ LIBRARIES = {
     "brax": Library(True, "brax", "'proximo[brax]'", "inverted_pendulum"),
     "craftax": Library(True, "craftax", "'proximo[craftax]'", "Craftax-Classic-Symbolic-v1"),
     "jumanji": Library(True, "jumanji", "'proximo[jumanji]'", "Snake-v1"),
+    "pgx": Library(True, "pgx", "'proximo[pgx]'", "tic_tac_toe"),
     "jaxmarl": Library(True, "jaxmarl", "'proximo[jaxmarl]'", "MPE_simple_spread_v3"),
     "navix": Library(True, "navix", "'proximo[navix]'", "Navix-Empty-5x5-v0"),
     "playground": Library(True, "mujoco_playground", "'proximo[playground]'", "CartpoleBalance"),
@@ -129,14 +130,26 @@ def num_agents(env: Any) -> int:
     return getattr(env, "num_agents", 1)
 
 
+def has_opponent(env: Any) -> bool:
+    """Whether ``env`` is a game of two players, whose parameters are the opponent."""
+    return getattr(env, "has_opponent", False)
+
+
 class JaxWrapper(Described):
     """A JAX environment that changes another one, ``env``."""
 
     def __init__(self, env: Any):
         self.env, self.default_params = env, getattr(env, "default_params", ())
-        for name in ("observation_space", "action_space", "num_agents", "render", "render_fps", "world_state"):
+        for name in ("observation_space", "action_space", "num_agents", "has_opponent", "render_fps"):
             if hasattr(env, name):
                 setattr(self, name, getattr(env, name))
+        for name in ("render", "world_state"):
+            if (method := getattr(env, name, None)) is not None:
+                setattr(self, name, lambda state, params, method=method: method(*self.inside(state, params)))
+
+    def inside(self, state: Any, params: Any) -> tuple[Any, Any]:
+        """The state and the parameters of ``env``."""
+        return state, params
 
     def reset(self, key: Any, params: Any) -> tuple[Any, Any]:
         return self.env.reset(key, params)

@@ -29,10 +29,8 @@ from typing import TYPE_CHECKING, Any
 
 from proximo.custom_code import custom_code_errors
 from proximo.envs import custom, libraries, unknown_ids
-from proximo.envs.agent_inputs import with_agent_inputs
 from proximo.envs.gymnasium import registered_ids
 from proximo.envs.gymnasium.preprocessing import Preprocessing
-from proximo.envs.level_seeds import with_levels
 from proximo.envs.libraries import LIBRARIES
 from proximo.errors import ConfigError, EnvError, nearest
 
@@ -51,7 +49,7 @@ def make_env(
     Args:
         env_id: ``LIBRARY:NAME``, an id of Gymnasium's registry, or ``my_package.module:MyEnv``.
         settings: parameters of the environment (``--env-settings``).
-        preprocessing: wrappers, time limit and level seeds; default: none.
+        preprocessing: wrappers, time limit, level seeds and randomization; default: none.
         from_file: whether a file has the id. It must then not name a function of an installed library.
 
     Returns:
@@ -70,8 +68,7 @@ def make_env(
         )
     preprocessing = preprocessing or Preprocessing()
     with _answers(env_id):
-        made = with_levels(_maker(env_id, from_file)(settings or {}, preprocessing), preprocessing.levels)
-        return with_agent_inputs(made, env_id, preprocessing.agent_id, preprocessing.needs_state)
+        return custom.with_settings(_maker(env_id, from_file)(settings or {}, preprocessing), env_id, preprocessing)
 
 
 def check_id(env_id: str) -> None:

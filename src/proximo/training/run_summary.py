@@ -84,6 +84,7 @@ def describe_preprocessing(config: Config) -> str:
         f"{env.frame_stack} observations stacked": env.frame_stack > 1,
         f"episodes of at most {env.max_episode_steps:,} steps": env.max_episode_steps,
         f"levels {env.levels}": env.levels,
+        f"randomized by {env.randomize}": env.randomize != "none",
         "a lost life is a termination": env.life_loss,
         f"rewards times {ppo.reward_scale:g}": ppo.reward_scale != 1,
         "signs of rewards": ppo.clip_reward == "sign",

@@ -1,11 +1,15 @@
 """brax and MuJoCo Playground: transitions equal those of the environment and of the episode wrapper of the library."""
 
+import subprocess
+from unittest import mock
+
 import jax
 import numpy as np
 import pytest
 
-from proximo.envs import make_env
+from proximo.envs import Preprocessing, make_env
 from proximo.envs.jax import brax, playground
+from proximo.errors import EnvError
 
 from adapted import LEGACY, played, same
 
@@ -64,4 +68,45 @@ def test_a_state_that_is_done_terminates_even_at_the_limit(robot):
 
 def test_all_usable_environments_are_listed():
     assert set(brax.names()) == set(pytest.importorskip("brax.envs")._envs) - {"swimmer", "fast"}
-    assert set(playground.names()) == set(pytest.importorskip("mujoco_playground").dm_control_suite.ALL_ENVS)
+    assert {*playground.names()} == {*pytest.importorskip("mujoco_playground").registry.ALL_ENVS}
+
+
+@pytest.mark.parametrize("env_id", ROBOTS)
+def test_the_model_of_a_robot_can_be_drawn(env_id):
+    """An episode with gravity times three is that of a library's environment with this model."""
+    library = env_id.partition(":")[0]
+    pytest.importorskip("mujoco_playground" if library == "playground" else library)
+
+    def heavier(key, model):
+        return (
+            model.replace(opt=model.opt.replace(gravity=model.opt.gravity * 3))
+            if library == "playground"
+            else model.replace(gravity=model.gravity * 3)
+        )
+
+    make, settings = ROBOTS[env_id]
+    env = make_env(env_id, {"episode_length": LIMIT, **settings}, Preprocessing(randomize=heavier))
+    theirs, key = make(), jax.random.key(0)
+    attribute = "_mjx_model" if library == "playground" else "sys"
+    setattr(theirs.unwrapped, attribute, heavier(None, getattr(theirs.unwrapped, attribute)))
+    (state, drawn), observation = env.reset(key, env.default_params)
+    assert len(drawn) == 1, "only gravity is in the state"
+    expected = jax.jit(theirs.reset)(LEGACY(jax.random.split(key)[1]))
+    step = jax.jit(theirs.step)
+    for _ in range(3):
+        assert same(observation, expected.obs)
+        action = np.full(env.action_space.shape, 0.5, np.float32)
+        (state, drawn), observation, *_ = env.step(key, (state, drawn), action, env.default_params)
+        expected = step(expected, action)
+    assert not same(observation, env.step(key, env.reset(key, env.default_params)[0], action, env.default_params)[1])
+
+
+def test_a_failed_download_of_models_names_the_command(tmp_path, monkeypatch):
+    models = pytest.importorskip("mujoco_playground")._src.mjx_env
+    monkeypatch.setattr(models, "MENAGERIE_PATH", tmp_path / "missing")
+    for error in (subprocess.CalledProcessError(128, ["git", "clone"]), FileNotFoundError("git")):
+        with (
+            mock.patch.object(models, "_clone_with_progress", side_effect=error),
+            pytest.raises(EnvError, match=r"needs models of robots.*run: python -c"),
+        ):
+            make_env("playground:Go1JoystickFlatTerrain")

@@ -177,8 +177,8 @@ def _make(
     if has_agents(made):
         if dataclasses.replace(preprocessing, max_episode_steps=0, agent_id=False, needs_state=False) != Preprocessing():
             raise ConfigError(
-                f"{env_id} has several agents: preprocessing, frame_stack, action_repeat, levels, wrappers, drop_observations and life_loss "
-                "are for one; use SuperSuit in a function that makes the environment."
+                f"{env_id} has several agents: preprocessing, frame_stack, action_repeat, levels, wrappers, drop_observations, life_loss and "
+                "randomize are for one; use SuperSuit in a function that makes the environment."
             )
         return ParallelEnv(made, env_id, size, preprocessing.agent_id, preprocessing.needs_state)
     check_agent_id(preprocessing.agent_id, 1, env_id)
@@ -199,7 +199,7 @@ def from_vector(
     if preprocessing.wraps:
         raise ConfigError(
             f"{env_id} is a vector environment: preprocessing, frame_stack, action_repeat, levels, wrappers, drop_observations, "
-            "max_episode_steps and agent_id need single environments; set its own parameters with --env-settings."
+            "max_episode_steps, randomize and agent_id need single environments; set its own parameters with --env-settings."
         )
     spec, size, _ = _example(partial(make_vector, 1), env_id, preprocessing, "single_", is_threaded)
     make = (lambda num_envs: VectorMaskInObservation(make_vector(num_envs), size, env_id)) if size else make_vector

@@ -1,7 +1,7 @@
 """The settings that preprocess a Gymnasium environment, and the wrappers that they add. Gymnasium's own wrappers are used where they exist."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,6 +12,7 @@ from proximo.custom_code import custom_code_errors, imported
 from proximo.envs.gymnasium.action_masks import mask_reader
 from proximo.envs.gymnasium.transition_checks import check_observation, check_step, make_quick_check
 from proximo.envs.level_seeds import LevelRange
+from proximo.envs.randomization import Randomization
 from proximo.errors import ConfigError, shown
 from proximo.spaces import allows, from_any, leaves
 
@@ -29,6 +30,7 @@ class Preprocessing:
     """Names and arguments of custom wrappers; the first is the innermost."""
     drop_observations: tuple[str, ...] = ()
     life_loss: bool = False
+    randomize: Callable[..., Any] | None = None
     agent_id: bool = False
     needs_state: bool = False
     """Whether the observation of each of several agents gets the entry ``state``, because the setting ``privileged`` names it."""
@@ -41,6 +43,7 @@ class Preprocessing:
     def wrap(self, env: Any, env_id: str) -> Any:
         """Add the wrappers that these settings require to ``env``."""
         env = env if isinstance(env, gym.Env) else WithBaseClass(env)
+        env = env if self.randomize is None else Randomization(env, self.randomize)
         for name, arguments in self.wrappers:
             env = custom(env, name, arguments)
         if self.drop_observations:
@@ -162,4 +165,4 @@ class WithBaseClass(gym.Env):
                 setattr(self, name, getattr(env, name))
 
     def reset(self, *, seed=None, options=None):
-        return self.inner.reset(seed=seed)  # without options, which it may not accept
+        return self.inner.reset(seed=seed, **({"options": options} if options else {}))  # which it may not accept

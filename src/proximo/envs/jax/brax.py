@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import inspect
 import io
 import warnings
@@ -53,22 +54,36 @@ class Robot(Described, JaxEnvironment):
     The wrappers of its library reset every copy to its first initial state, and report a time limit as ``done``.
     """
 
-    def __init__(self, env: Any, limit: int):
-        self.env, self.limit = env, limit
+    def __init__(self, env: Any, limit: int, model: str = "sys"):
+        self.env, self.limit, self.model, self.default_params = env, limit, model, ()
+        """``model`` names the attribute of ``env`` that has the masses, frictions, … of the robot."""
         # `proximo check` calls reset and step outside of a compiled program. Without jit this takes minutes.
-        self._reset, self._step = jax.jit(env.reset), jax.jit(env.step)
-        self.default_params = ()
+        self._reset = jax.jit(lambda params, key: self._with_model(params).reset(key))
+        self._step = jax.jit(lambda params, state, action: self._with_model(params).step(state, action))
         seen = jax.eval_shape(lambda: env.reset(jax.random.key_data(jax.random.key(0)))).obs
         parts = isinstance(seen, Mapping)
         self.observation_space = Dict({name: Box(x.shape) for name, x in seen.items()}) if parts else Box(seen.shape)
         self.action_space = Box((env.action_size,), -1.0, 1.0)
 
+    def with_model_as_params(self) -> Robot:
+        """This robot with its model as ``params``, which ``randomize`` changes. Otherwise, the model is compiled into the program."""
+        robot = Robot(self.env, self.limit, self.model)
+        robot.default_params = getattr(self.env, self.model)
+        return robot
+
+    def _with_model(self, params: Any) -> Any:
+        if isinstance(params, tuple):
+            return self.env
+        env = copy.copy(self.env)
+        setattr(env, self.model, params)
+        return env
+
     def reset(self, key, params):
-        state = self._reset(jax.random.key_data(key))
+        state = self._reset(params, jax.random.key_data(key))
         return (state, jnp.int32(0)), state.obs
 
     def step(self, key, state, action, params):
         inner, steps = state
-        inner, steps = self._step(inner, action), steps + 1
+        inner, steps = self._step(params, inner, action), steps + 1
         terminated = inner.done > 0
         return (inner, steps), inner.obs, inner.reward, terminated, (steps >= self.limit) & ~terminated, {}

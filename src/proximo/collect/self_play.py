@@ -1,0 +1,60 @@
+"""Self-play: the opponents of games, which are the learning policy or copies of it from earlier in the training."""
+
+import copy
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Key, PyTree
+
+from proximo.networks import ActorCritic
+
+COPIES = 16
+"""Past policies that are kept."""
+REPLACED = 1 / 16
+"""Probability that a rollout replaces one of them. A copy stays for 256 rollouts on average."""
+
+
+class PolicyPlayer(eqx.Module):
+    """A policy as the opponent in a game, whose moves are sampled."""
+
+    policy: ActorCritic
+
+    def init_memory(self) -> PyTree:
+        return self.policy.init_memory(1), self.policy.no_previous_step(1)
+
+    def move(self, memory: PyTree, observation: PyTree, key: Key[Array, ""]) -> tuple[PyTree, Array]:
+        before, previous = memory
+        within = jnp.zeros(1, bool)
+        seen = self.policy.with_previous_step(jax.tree.map(lambda x: x[None], observation), within, previous)
+        acted = self.policy.step(before, seen, within, ~within, key)
+        memory = acted.memory, self.policy.previous_step(acted.action, jnp.zeros(1))
+        return memory, self.policy.to_space(acted.action)[0]
+
+
+def against(env: Any, policy: ActorCritic) -> Any:
+    """A game like ``env`` in which ``policy`` is the opponent."""
+    game = copy.copy(env)
+    game.default_params = PolicyPlayer(policy)
+    return game
+
+
+def past_policies(policy: ActorCritic, opponents: str) -> PyTree:
+    """What the state of a training keeps for ``opponents``: copies of the first policy, or nothing."""
+    return jax.tree.map(lambda x: jnp.repeat(x[None], COPIES, axis=0), policy) if opponents == "past" else ()
+
+
+def opponent(policy: ActorCritic, past: PyTree, key: Key[Array, ""]) -> tuple[PolicyPlayer, PyTree]:
+    """The opponent of one rollout, the present policy or, with probability ½, one of the ``past``, and the past policies of the next one."""
+    if not jax.tree.leaves(past):
+        return PolicyPlayer(policy), past
+    key_replace, key_slot, key_past, key_copy = jax.random.split(key, 4)
+    replaced = (jnp.arange(COPIES) == jax.random.randint(key_slot, (), 0, COPIES)) & (jax.random.uniform(key_replace) < REPLACED)
+
+    def kept(x: Array, now: Array) -> Array:
+        return jnp.where(replaced.reshape((-1, *[1] * now.ndim)), now, x)
+
+    past = jax.tree.map(kept, past, policy)
+    is_past, index = jax.random.bernoulli(key_past), jax.random.randint(key_copy, (), 0, COPIES)
+    return PolicyPlayer(jax.tree.map(lambda x, now: jnp.where(is_past, x[index], now), past, policy)), past
