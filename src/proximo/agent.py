@@ -334,6 +334,7 @@ class PPO:
         env_settings: dict[str, Any] | None = None,
         num_envs: int = 0,
         env: Any = None,
+        against: Any = None,
     ) -> Episodes:
         """Play whole episodes on environment seeds that training does not use, as ``proximo.evaluate`` does.
 
@@ -345,6 +346,7 @@ class PPO:
             env_settings: parameters of the environment that differ from the training's.
             num_envs: environments that are played at the same time; 0: chosen automatically.
             env: another environment with the same spaces, as ``PPO`` takes it; None: the training's.
+            against: the opponent in a game: ``"random"`` (the default), or an agent, a policy or a run.
 
         Returns:
             The episodes. ``.summary()`` returns their mean return and other statistics.
@@ -355,7 +357,7 @@ class PPO:
         """
         if env is None and self._given is not None and (env_settings or levels is not None):
             env, env_settings = self._given, {**self.config.env.env_settings, **(env_settings or {})}
-        where = {"levels": levels, "env_settings": env_settings, "num_envs": num_envs, "env": env}
+        where = {"levels": levels, "env_settings": env_settings, "num_envs": num_envs, "env": env, "against": against}
         return evaluate(self.policy, episodes, deterministic=deterministic, seed=seed, **where)
 
     def render(

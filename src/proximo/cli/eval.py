@@ -12,6 +12,8 @@ from proximo.tracking.progress import amount, number
 
 Rows = dict[str, dict[str, Any]]
 """The statistics of each policy, greedy and sampled."""
+RESULTS = ("win_rate", "draw_rate", "loss_rate")
+"""Statistics of games."""
 
 
 def make_parser() -> Parser:
@@ -22,6 +24,7 @@ def make_parser() -> Parser:
     mode.add_argument("--greedy", action="store_true", help="use only the most probable actions")
     mode.add_argument("--stochastic", action="store_true", help="use only sampled actions")
     parser.add_shared("--env", *EPISODE_FLAGS)
+    parser.add("--against", "opponent in a game: random, or a run, such as RUN@STEP (default random)", "RUN")
     parser.add("--num-envs", "environments stepped together (default 0: chosen for speed)", "N", default=0)
     parser.add("--episodes-file", "write one line of JSON for each episode to FILE", "FILE")
     parser.add_shared("--runs-dir", "--json")
@@ -39,7 +42,9 @@ def run(options: Options) -> int:
 
     path, which = run_lookup.find_run(options.run, options.runs_dir)
     modes: list[Mode] = ["greedy"] if options.greedy else ["sampled"] if options.stochastic else ["greedy", "sampled"]
-    arguments = {name: getattr(options, name) for name in ("seed", "runs_dir", "levels", "env_settings", "num_envs", "env")}
+    arguments = {
+        name: getattr(options, name) for name in ("seed", "runs_dir", "levels", "env_settings", "num_envs", "env", "against")
+    }
     seed_runs, evaluations = seed_run_dirs(path), {}
     for run_dir in seed_runs or [path]:
         with quiet_stdout(options.json):
@@ -54,7 +59,7 @@ def run(options: Options) -> int:
     if options.json:
         runs = {name: _entries(summaries[name]) | one.played | {"best_step": best[name]} for name, one in evaluations.items()}
         name, row = next(iter(runs.items()))
-        shared = {key: row[key] for key in ("env", "env_settings", "levels", "seed")}
+        shared = {key: row[key] for key in ("env", "env_settings", "levels", "against", "seed") if key in row}
         print_json({**row, "run": name} if len(runs) == 1 else {**_entries(group), **shared, "seeds": runs})
         return 0
     for name, rows in summaries.items():
@@ -89,10 +94,10 @@ def _over_seeds(evaluations: dict[str, Any], summaries: dict[str, Rows]) -> Rows
         returns, lengths, rates = ([row[name] for row in rows] for name in ("return_mean", "length_mean", "success_rate"))
         success = np.array([rate or 0.0 for rate in rates]) if any(rate is not None for rate in rates) else None
         played = [one.episodes[mode].means_of_agents for one in evaluations.values()]
-        teams = {"team_return_mean": np.mean([row["team_return_mean"] for row in rows])} if "team_return_mean" in rows[0] else {}
+        others = {name: float(np.mean([row[name] for row in rows])) for name in ("team_return_mean", *RESULTS) if name in rows[0]}
         found[mode] = {
             **Episodes(np.array(returns), np.array(lengths), success, 0).summary(),
-            **teams,
+            **others,
             "episodes": sum(row["episodes"] for row in rows),
             "ci95_episodes": stratified_interval(played),
         }
@@ -118,6 +123,7 @@ def _heading(name: str, played: dict[str, Any], rows: Rows) -> str:
     """What was played."""
     parts = [played["env"], *(f"{key}={value}" for key, value in played["env_settings"].items())]
     parts += [f"levels {played['levels']}"] if played["levels"] else []
+    parts += [f"against {played['against']}"] if "against" in played else []
     episodes = amount(next(iter(rows.values()))["episodes"], "episode")
     parts += [f"environment seed {played['seed']}", f"{episodes}{' each' if len(rows) > 1 else ''}"]
     return f"{name} at step {played['step']:,}: {', '.join(parts)}"
@@ -125,11 +131,14 @@ def _heading(name: str, played: dict[str, Any], rows: Rows) -> str:
 
 def _table(rows: Rows, interval: str) -> list[str]:
     """A table with a header and a row for each policy."""
-    teams = ["return of all agents"] if "team_return_mean" in next(iter(rows.values())) else []
-    lines = [["", "return ± sd", interval, "interquartile mean", *teams, "length", "success"]]
+    first = next(iter(rows.values()))
+    teams = ["return of all agents"] if "team_return_mean" in first else []
+    results = [name for name in RESULTS if name in first]
+    last = [name.removesuffix("_rate") for name in results] or ["success"]
+    lines = [["", "return ± sd", interval, "interquartile mean", *teams, "length", *last]]
     for mode, s in rows.items():
-        success = "–" if s["success_rate"] is None else f"{s['success_rate']:.1%}"
+        rates = ["–" if s[name] is None else f"{s[name]:.1%}" for name in results or ["success_rate"]]
         spread, within = f"{number(s['return_mean'])} ± {number(s['return_std'])}", " … ".join(map(number, s["ci95"]))
         team = [number(s["team_return_mean"])] if teams else []
-        lines.append([mode, spread, within, number(s["return_iqm"]), *team, f"{s['length_mean']:,.1f}", success])
+        lines.append([mode, spread, within, number(s["return_iqm"]), *team, f"{s['length_mean']:,.1f}", *rates])
     return [f"  {line}" for line in aligned(lines)]

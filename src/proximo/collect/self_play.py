@@ -33,7 +33,7 @@ class PolicyPlayer(eqx.Module):
         return memory, self.policy.to_space(acted.action)[0]
 
 
-def against(env: Any, policy: ActorCritic) -> Any:
+def game_against(env: Any, policy: ActorCritic) -> Any:
     """A game like ``env`` in which ``policy`` is the opponent."""
     game = copy.copy(env)
     game.default_params = PolicyPlayer(policy)

@@ -50,6 +50,9 @@ class Episodes:
     agent: list[int] | None = None
     """E: number of the agent in its environment; None: the environment has one agent. With several, an entry is the episode of an agent."""
 
+    is_game: bool = False
+    """Whether they are games, whose result is the sign of the return."""
+
     def __repr__(self) -> str:
         """One line, without arrays."""
         spread = f"{self.episode_return.mean():.4g} ± {self.episode_return.std():.2g}"
@@ -122,7 +125,8 @@ class Episodes:
             ``return_iqm`` is the mean of the middle half (Agarwal et al. 2021, arXiv:2108.13264). ``ci95`` is
             the 95 % interval of ``return_mean`` by the percentile bootstrap with 2,000 resamples. With several agents, these are
             statistics of the agents' episodes, but ``episodes`` counts those of the environments, from which ``ci95`` resamples the mean
-            return of their agents. ``team_return_mean`` is the mean return of all agents together.
+            return of their agents. ``team_return_mean`` is the mean return of all agents together. Games also
+            have ``win_rate``, ``draw_rate`` and ``loss_rate``.
         """
         returns, together = self.episode_return.astype(np.float64), self.of_environments
         summary = {
@@ -134,6 +138,9 @@ class Episodes:
             "length_mean": float(self.length.mean()),
             "success_rate": None if self.success is None else float(self.success.mean()),
         }
+        if self.is_game:
+            results = {"win_rate": returns > 0, "draw_rate": returns == 0, "loss_rate": returns < 0}
+            summary |= {name: float(games.mean()) for name, games in results.items()}
         return summary if self.agent is None else summary | {"team_return_mean": float(np.mean([x.sum() for x in together]))}
 
 

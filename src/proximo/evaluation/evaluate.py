@@ -9,9 +9,11 @@ from typing import Any, Literal
 import numpy as np
 
 from proximo.collect.environment import evaluation_environment
+from proximo.collect.self_play import game_against
 from proximo.config import MAX_SEED, Config
 from proximo.envs.level_seeds import PARTS, LevelRange
-from proximo.errors import ConfigError, EnvError, is_integer
+from proximo.envs.libraries import has_opponent
+from proximo.errors import ConfigError, EnvError, is_integer, shown
 from proximo.evaluation.episodes import EVALUATION_STREAM, MAX_EPISODES, Episodes
 from proximo.evaluation.evaluators import make_evaluator
 from proximo.evaluation.policy import Policy, load_policy
@@ -27,7 +29,7 @@ class EvaluationResult:
     """The episodes of one policy, in one or both modes on the same environment seeds."""
 
     played: dict[str, Any]
-    """``env``, ``env_settings`` (those that differ from the training), ``levels`` (None: any), ``seed``,
+    """``env``, ``env_settings`` (those that differ from the training), ``levels`` (None: any), ``against`` in games, ``seed``,
     ``step`` of the checkpoint."""
     episodes: dict[Mode, Episodes]
     """``greedy`` and ``sampled``, or one of them."""
@@ -53,6 +55,7 @@ def evaluate(
     env_settings: dict[str, Any] | None = None,
     num_envs: int = 0,
     env: Any = None,
+    against: Any = None,
 ) -> Episodes:
     """Play whole episodes on environment seeds that no training and no selection of checkpoints has used.
 
@@ -72,6 +75,8 @@ def evaluate(
         env: another environment with the same spaces, an id or an object as ``PPO`` takes it; None: the training's.
             If both ids name the same library, as in ``minigrid:…``, ``env_settings`` are added to the
             training's.
+        against: the opponent in a game of two players: ``"random"`` (the default), or an agent, a policy or a run of the
+            same game, whose moves are sampled.
 
     Returns:
         The episodes. ``.summary()`` returns their mean return and other statistics.
@@ -83,6 +88,7 @@ def evaluate(
     """
     mode: Mode = "greedy" if deterministic else "sampled"
     options: dict[str, Any] = {"levels": levels, "env_settings": env_settings, "num_envs": num_envs, "env": env}
+    options["against"] = against
     return evaluate_policy(run, episodes, [mode], seed=seed, runs_dir=runs_dir, **options).episodes[mode]
 
 
@@ -97,6 +103,7 @@ def evaluate_policy(
     env_settings: dict[str, Any] | None = None,
     num_envs: int = 0,
     env: Any = None,
+    against: Any = None,
 ) -> EvaluationResult:
     """Play episodes with the most probable and with sampled actions, on the same seeds, as ``proximo eval``.
 
@@ -113,6 +120,7 @@ def evaluate_policy(
         env_settings: as in ``evaluate``.
         num_envs: as in ``evaluate``.
         env: as in ``evaluate``.
+        against: as in ``evaluate``.
 
     Returns:
         The episodes by mode, and what was played.
@@ -126,22 +134,46 @@ def evaluate_policy(
     check_numbers(episodes, seed, num_envs)
     if not modes or not isinstance(modes, list | tuple) or any(mode not in ("greedy", "sampled") for mode in modes):
         raise ConfigError(f"modes = {modes!r}: expected a list of 'greedy', 'sampled' or both.")
-    if isinstance(policy, str | Path):
-        policy = load_policy(policy, runs_dir, env=env)
-    policy = policy if isinstance(policy, Policy) else getattr(policy, "policy", policy)
-    if not isinstance(policy, Policy):
-        raise ConfigError(f"{type(policy).__name__} is no policy: expected an agent, a policy, or a run, such as 'last@best'.")
+    policy = _policy_of(policy, runs_dir, env)
     made, config = evaluation_environment(policy.config, policy.env, env, env_settings, levels)
+    opponent = ""
+    if has_opponent(made):
+        made, opponent = _with_opponent(made, config.env.id, against, runs_dir)
+    elif against is not None:
+        raise ConfigError(f"against = {shown(against)}: {config.env.id} is no game of two players, such as pgx:connect_four.")
     warnings, played = [*policy.warnings, *_level_warnings(policy.config, config, levels is not None)], dict[Mode, Episodes]()
     with contextlib.closing(make_evaluator(made, config, episodes, num_envs)) as evaluator:
         for mode in modes:
             result = evaluator(policy.actor_critic, seed, EVALUATION_STREAM, deterministic=mode == "greedy")
             found = _episode_warnings(result, config.env.id, mode, episodes)
-            played[mode] = dataclasses.replace(result, warnings=(*warnings, *found))
+            played[mode] = dataclasses.replace(result, warnings=(*warnings, *found), is_game=bool(opponent))
     trained = policy.config.env.env_settings
     changed = {name: value for name, value in config.env.env_settings.items() if trained.get(name) != value}
     where = {"env": config.env.id, "env_settings": changed, "levels": config.env.levels or None}
+    where |= {"against": opponent} if opponent else {}
     return EvaluationResult({**where, "seed": seed, "step": policy.step}, played)
+
+
+def _policy_of(policy: Any, runs_dir: str, env: Any = None) -> Policy:
+    """The policy of an agent or a run, or ``policy`` itself. Raises ``ConfigError`` for other objects."""
+    if isinstance(policy, str | Path):
+        return load_policy(policy, runs_dir, env=env)
+    policy = policy if isinstance(policy, Policy) else getattr(policy, "policy", policy)
+    if not isinstance(policy, Policy):
+        raise ConfigError(f"{type(policy).__name__} is no policy: expected an agent, a policy, or a run, such as 'last@best'.")
+    return policy
+
+
+def _with_opponent(env: Any, env_id: str, against: Any, runs_dir: str) -> tuple[Any, str]:
+    """The game ``env`` against an opponent, and what this is called. Raises ``ConfigError`` if it plays another game."""
+    if against is None or against == "random":
+        return env, "random"
+    other = _policy_of(against, runs_dir)
+    if other.config.env.id != env_id:
+        raise ConfigError(f"against = {shown(against)} plays {other.config.env.id}: expected a policy for {env_id}.")
+    return game_against(env, other.actor_critic), f"{against} at step {other.step:,}" if isinstance(against, str | Path) else str(
+        other
+    )
 
 
 def _episode_warnings(episodes: Episodes, env_id: str, mode: Mode, count: int) -> Iterator[str]:

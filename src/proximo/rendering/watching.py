@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from proximo.collect.environment import environment, evaluation_environment
+from proximo.collect.self_play import game_against
 from proximo.config import MAX_SEED, Config, override
 from proximo.envs import Environment
+from proximo.envs.libraries import has_opponent
 from proximo.envs.registry import check_id
 from proximo.errors import CheckpointError, ConfigError, EnvError, command, is_number
 from proximo.evaluation.episodes import EVALUATION_STREAM
@@ -86,7 +88,9 @@ class Subject:
         environments may play others. With ``window``, an environment that has its own window shows itself."""
         agent = random_agent(self.env, self.seed) if self.policy is None else policy_agent(self.policy, self.deterministic)
         limit = self.max_steps or self.config.run.eval_max_steps or MAX_STEPS
-        with contextlib.closing(make_player(self.env, self.config, self.seed, EVALUATION_STREAM, window)) as player:
+        # In a game, the policy plays against itself.
+        env = game_against(self.env, self.policy.actor_critic) if self.policy and has_opponent(self.env) else self.env
+        with contextlib.closing(make_player(env, self.config, self.seed, EVALUATION_STREAM, window)) as player:
             yield from play(player, agent, self.episodes, limit)
 
 
