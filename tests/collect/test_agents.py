@@ -25,6 +25,7 @@ from proximo.envs.level_seeds import JaxLevels, LevelRange
 from proximo.errors import ConfigError, EnvError
 from proximo.evaluation.episodes import EVALUATION_STREAM
 from proximo.rendering.play import make_player, play, policy_agent
+from proximo.spaces import Box, Discrete
 from proximo.types import GymnasiumCollectorState
 
 import gym_toys
@@ -403,3 +404,31 @@ def test_resumed_training_and_stacked_seeds_equal_a_training_alone(tmp_path, set
     rows = [json.loads(line) for line in (resumed.run_dir / "metrics.jsonl").read_text().splitlines()]
     assert all("time/agent_steps_per_second" in row for row in rows if "rollout/episodes" in row)
     assert sum(row["rollout/team_episodes"] for row in rows) > 3
+
+
+class Team:
+    """Agent i of two dies in step 2 + i. Some teams win, with the death of the last one."""
+
+    num_agents, default_params = 2, ()
+    observation_space, action_space = Box((1,)), Discrete(2)
+
+    def reset(self, key, params):
+        return (jnp.int32(0), jax.random.bernoulli(key)), jnp.zeros((2, 1))
+
+    def step(self, key, state, action, params):
+        time, wins = state[0] + 1, state[1]
+        ended = time >= jnp.array([2, 3])
+        return (time, wins), jnp.zeros((2, 1)), jnp.ones(2), ended, jnp.zeros(2, bool), {"success": wins & ended.all()}
+
+
+def test_one_success_for_all_agents_is_that_of_the_last_step_of_the_environment():
+    collector = small_collector(Team(), num_envs=50, num_steps=3)
+    state = collector.init(jax.random.key(0))
+    wins = np.asarray(state.collector.env_state[1])
+    *_, metrics = collector.collect(state.learner.policy, state.collector)
+    assert float(metrics["rollout/success_rate"]) == pytest.approx(wins.mean())
+    agent = proximo.PPO(Team(), num_envs=4, num_steps=3)
+    episodes = agent.evaluate(40)
+    assert 0.2 < episodes.summary()["success_rate"] < 0.8
+    assert (episodes.success[::2] == episodes.success[1::2]).all()
+    assert sum(episodes.length[episodes.success]) == 2.5 * episodes.success.sum()

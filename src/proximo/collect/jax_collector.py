@@ -35,7 +35,7 @@ UNROLL = 2
 than two save a further 1 to 7 % of an update, and each compiles a simulated robot once more."""
 Episodes = dict[str, Array]
 """The running episodes after each step of a rollout, T N: ``episode_returns`` and ``episode_lengths`` so far, ``episode_ends`` where they
-end with the step and are counted, and ``success``, if it is ever reported. With several agents also, T E, ``team_returns`` (of all
+end with the step and are counted, and ``success``, of agents or of environments, if it is ever reported. With several agents also, T E, ``team_returns`` (of all
 agents together) and ``team_ends``."""
 
 
@@ -249,8 +249,9 @@ def _episode_metrics(episodes: Episodes) -> Metrics:
     if "team_ends" in episodes:
         ends = episodes["team_ends"]
         metrics |= {"rollout/team_episodes": count(ends), "rollout/team_return_mean": masked_mean(episodes["team_returns"], ends)}
-    if "success" in episodes:
-        metrics["rollout/success_rate"] = masked_mean((episodes["success"] & finished).astype(jnp.float32), finished)
+    if (success := episodes.get("success")) is not None:
+        ends = finished if success.shape == finished.shape else episodes["team_ends"]
+        metrics["rollout/success_rate"] = masked_mean((success & ends).astype(jnp.float32), ends)
     return metrics
 
 

@@ -88,14 +88,13 @@ def step(
     env: JaxEnvironment, keys: Key[Array, " E"], states: PyTree, actions: Array, observations: PyTree, params: PyTree
 ) -> tuple:
     """Step ``E`` environments with actions of ``N`` columns. Returns states; and of the columns observations, rewards,
-    terminated, truncated and success (None: unreported)."""
+    terminated, truncated and success (None: unreported), which may be one for all agents of an environment."""
     step_all = jax.vmap(env.step, in_axes=(0, 0, 0, None))
     new, *results, info = step_all(keys, states, nested(env.action_space, by_env(actions, env)), params)
     seen, reward, terminated, truncated = by_column(results, env)
     if (success := info.get("success")) is not None:
         success = success.astype(bool) & ~jnp.isnan(success)
-        if success.shape != reward.shape:  # one for all agents, or one for each
-            success = jnp.broadcast_to(success.reshape((len(keys), -1)), (len(keys), num_agents(env))).reshape(-1)
+        success = success.reshape(-1)
     terminated = terminated.astype(bool)
     truncated, reward = truncated.astype(bool) & ~terminated, reward.astype(jnp.float32)
     return as_template(new, states), as_template(seen, observations), reward, terminated, truncated, success
@@ -185,11 +184,11 @@ def policy_step(
     noise: PyTree | None,
     keys: Key[Array, " E"],
     params: PyTree,
-) -> tuple[StepState, dict[str, Any], Bool[Array, " N"] | None]:
+) -> tuple[StepState, dict[str, Any], Bool[Array, " successes"] | None]:
     """Act, step, remember; in trainings and evaluations. Without ``noise``, from ``policy.actor.noise``, the
     actions are the most probable ones. Where ``valid`` is false, the memory stays as it was. Returns what is
-    passed on, the step as fields of ``Rollout``, and which columns report a success (None if they never
-    do). Environments whose episode ended are not reset."""
+    passed on, the step as fields of ``Rollout``, and which columns, or which environments, report a success (None
+    if they never do). Environments whose episode ended are not reset."""
     observed = policy.with_previous_step(before.observation, episode_start, before.previous)
     acted = policy.act(before.memory, observed, episode_start, valid, noise)
     env_state, observation, reward, terminated, truncated, success = step(

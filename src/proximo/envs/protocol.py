@@ -60,6 +60,7 @@ class JaxEnvironment(Protocol):
             ``(state, observation, reward, terminated, truncated, info)``. The observation is the one after this step, even
             if the episode ends with it. ``terminated`` means that the task is over, ``truncated`` that only a limit was
             reached. ``info["success"]`` (bool, optional) is read in the last step of an episode.
+            With several agents it is one for each, or one for all of them, which is read when the last of their episodes ends.
         """
         ...
 

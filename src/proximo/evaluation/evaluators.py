@@ -253,6 +253,9 @@ class JaxEvaluator(Evaluator):
                 env, policy, now.state, episode_start, ~now.done, noise, keys_step, params
             )
             done = now.done | step["terminated"] | step["truncated"]
+            is_known = now.done
+            if success is not None and success.shape != done.shape:  # one for all agents, when the last episode ends
+                success, is_known = (jnp.repeat(x, agents) for x in (success, jax_vector.by_env(now.done, env).all(axis=1)))
             if agents > 1:  # the policy acts on zeros for absent agents
                 after = after._replace(
                     observation=select(done, jax.tree.map(jnp.zeros_like, after.observation), after.observation)
@@ -262,7 +265,7 @@ class JaxEvaluator(Evaluator):
                 after._replace(previous=select(now.done, now.state.previous, after.previous)),
                 now.episode_return.plus(jnp.where(now.done, 0.0, step["reward"] + or_nan)),
                 now.length + ~now.done,
-                now.success if success is None else jnp.where(now.done, now.success, success),
+                now.success if success is None else jnp.where(is_known, now.success, success),
                 done,
             )
 

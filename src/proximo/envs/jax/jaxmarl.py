@@ -121,7 +121,7 @@ class MPE(_Unlimited):
 
 
 class SMAX(_Unlimited):
-    """Battles of two teams, with masks of legal actions. Against scripted enemies, a unit that lives to see the victory is a success."""
+    """Battles of two teams, with masks of legal actions. Against scripted enemies, a victory is a success."""
 
     def __init__(self, env: Any, env_id: str):
         super().__init__(env, env_id)
