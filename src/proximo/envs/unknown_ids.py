@@ -13,35 +13,14 @@ import gymnasium as gym
 
 from proximo.envs.libraries import ID_FORMS, LIBRARIES
 from proximo.errors import EnvError, closest
+from proximo.serialization import read_yaml
 
 MUJOCO = (
     "Ant", "HalfCheetah", "Hopper", "Humanoid", "HumanoidStandup", "InvertedDoublePendulum", "InvertedPendulum", "Pusher", "Reacher",
     "Swimmer", "Walker2d",
 )  # fmt: skip
 """MuJoCo tasks of Gymnasium, whose newest version is 5."""
-_ELSEWHERE = (
-    # Gymnasium still makes version 4, except for Pusher, whose model MuJoCo 3 changes.
-    (
-        rf"({'|'.join(MUJOCO)})-v[0-3]|(?P<pusher>Pusher)-v4",
-        r"use '\g<1>\g<pusher>-v5'. Gymnasium's page of the task shows how the versions differ.",
-    ),
-    (r"CartPole-?Masked(-v\d)?", "CartPole with hidden velocities is 'CartPoleNoVel-v1' here."),
-    (r"PocMemoryEnv", "it is 'proximo:PocMemory' here."),
-    (r"[Mm]ini[Gg]rid", "name one of its tasks, for example 'minigrid:MemoryS9'."),
-    (r"[Mm]emory-?[Gg]ym", "name one of its tasks, for example 'memory-gym:MysteryPath-Grid'."),
-    (
-        r"MiniGrid-(.+?)(-v0)?",
-        r"use 'minigrid:\g<1>', the same task, whose observation is the view of the agent without the text.",
-    ),
-    (r"procgen([:_/-].*)?", "EnvPool has its games, for example 'envpool:CoinrunEasy-v0' and 'envpool:CoinrunHard-v0'."),
-    (
-        r"(shimmy:)?(dm_control|dm-control|dmc)([:_/-].*)?",
-        "for tasks of the DeepMind Control Suite, use MuJoCo Playground, for example 'playground:CartpoleBalance', or EnvPool, for example "
-        "'envpool:CartpoleBalance-v1'. With shimmy[dm-control] installed, ids such as 'dm_control/cartpole-balance-v0' work by name.",
-    ),
-    (r"([a-z_]\w*(?:\.[a-z_]\w*)*)\.([A-Z]\w*)", r"expected a colon after the name of the module: '\g<1>:\g<2>'."),
-)
-"""Ids of other libraries and earlier versions, and what to use instead."""
+IDS_OF_OTHERS = Path(__file__).with_name("ids_of_others.yaml")
 MIN_SIMILARITY = 0.75
 """Of names without their versions: FetchReach is not Reacher."""
 
@@ -53,12 +32,17 @@ def elsewhere(env_id: str) -> str | None:
         is_here = not path.is_absolute() and ".." not in path.parts
         module, place = (".".join(path.parts), "") if is_here else (path.name, f", in the folder {str(path.parent)!r}")
         return f"expected the name of a module instead of a file: '{module}:{match['name']}'{place}."
-    return next((match.expand(words) for pattern, words in _ELSEWHERE if (match := re.fullmatch(pattern, env_id))), None)
+    if re.fullmatch(rf"({'|'.join(MUJOCO)})-v[0-3]|Pusher-v4", env_id):  # MuJoCo 3 changes the model of Pusher
+        return newer_version(env_id)
+    others = read_yaml(IDS_OF_OTHERS.read_bytes())
+    return next((match.expand(words) for pattern, words in others.items() if (match := re.fullmatch(pattern, env_id))), None)
 
 
 def newer_version(env_id: str) -> str | None:
     """What to use instead of an earlier version of a MuJoCo task; None for any other id."""
-    return elsewhere(env_id.replace("-v4", "-v3")) if re.fullmatch(rf"({'|'.join(MUJOCO)})-v[0-4]", env_id) else None
+    if not re.fullmatch(rf"({'|'.join(MUJOCO)})-v[0-4]", env_id):
+        return None
+    return f"use '{env_id[:-1]}5'. Gymnasium's page of the task shows how the versions differ."
 
 
 def unknown(env_id: str, ids: list[str]) -> EnvError:
