@@ -3,7 +3,6 @@
 ``other_libraries`` has the names of settings.
 """
 
-import importlib.metadata
 import re
 import sys
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from proximo.envs.libraries import ID_FORMS, LIBRARIES
+from proximo.envs.libraries import ID_FORMS
 from proximo.errors import EnvError, closest
 from proximo.serialization import read_yaml
 
@@ -49,9 +48,7 @@ def unknown(env_id: str, ids: list[str]) -> EnvError:
     """The error for ``env_id``, whose module was imported if it exists. ``ids`` are all that libraries have."""
     module, separator, name = env_id.rpartition(":")
     found = ""
-    if not separator and (found := _in_packages(name)):
-        problem = f"{found.partition(':')[0]} registers this id when it is imported: write its name before the id."
-    elif not separator:
+    if not separator:
         found = _similar(env_id, {re.split("[:/]", i)[-1]: i for i in reversed(ids)} | {i: i for i in ids})
         problem = f"expected {ID_FORMS}; `proximo envs` lists them."
         if found:
@@ -87,19 +84,3 @@ def _similar(name: str, typed: dict[str, str]) -> str:
         return names[near]
     longer = [shown for known, shown in names.items() if name and known.lower().startswith(name.lower())]
     return min(longer, key=len, default="")
-
-
-def _in_packages(name: str) -> str:
-    """What to type for an id that an installed package registers, by the source of packages that require Gymnasium."""
-    literal = re.compile(rf"""["']((?:[\w.-]+/)?{re.escape(_stem(name))}(?:-v\d+|\{{[^"'\n]*))["']""")
-    for package in importlib.metadata.distributions() if name else ():
-        requires = any(re.match(r"gymnasium\b(?!-)(?!.*extra ==)", requirement) for requirement in package.requires or ())
-        if not requires and not any(entry.group.startswith("gymnasium.envs") for entry in package.entry_points):
-            continue
-        for file in package.files or ():
-            if file.suffix == ".py" and file.parts[0] not in LIBRARIES and (path := Path(file.locate())).is_file():
-                source = path.read_text(encoding="utf-8", errors="replace")
-                if "register(" in source and (ids := literal.findall(source)):
-                    full = next((i for i in ids if name in (i, i.rpartition("/")[2])), ids[-1])
-                    return f"{file.parts[0]}:{name if '{' in full else full}"  # an f-string, for example with a version
-    return ""
