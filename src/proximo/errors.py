@@ -2,6 +2,7 @@
 
 import contextlib
 import difflib
+import importlib.util
 import numbers
 import os
 import re
@@ -77,6 +78,13 @@ def closest(name: str, known: Iterable[str], min_similarity: float) -> str:
 def lacking(what: str, extra: str) -> EnvError:
     """The error for a library that ``what`` needs, and that proximo's ``extra`` installs."""
     return EnvError(f"{what} needs a library that is not installed: pip install 'proximo[{extra}]'.")
+
+
+def require(module: str, what: str, extra: str) -> None:
+    """Raise ``EnvError`` if ``what`` needs a ``module`` that is not installed. The module is not imported, which may take seconds."""
+    spec = importlib.util.find_spec(module)
+    if spec is None or spec.origin is None:  # a folder of that name, such as the one that wandb creates, is not the library
+        raise lacking(what, extra)
 
 
 def shown(value: Any, form: Literal["value", "text"] = "value", max_length: int = 80) -> str:

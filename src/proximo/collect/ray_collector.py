@@ -11,7 +11,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import cloudpickle
@@ -29,7 +28,7 @@ from proximo.custom_code import custom_code_errors
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.vector_environment import AUTO, RESETS, reports_waiting, split
 from proximo.envs.gymnasium.worker_process import search_path
-from proximo.errors import ConfigError, EnvError, EnvironmentFault, lacking
+from proximo.errors import ConfigError, EnvError, EnvironmentFault
 from proximo.jax_setup import prepare_jax
 from proximo.networks import ActorCritic
 from proximo.types import BurnIn, GymnasiumCollectorState, Rollout
@@ -265,12 +264,6 @@ class RayCollector(GymnasiumCollector):
         burn_in = fields.pop("burn_in_steps")
         rollout = Rollout(**fields, burn_in_steps=burn_in and BurnIn(**burn_in))
         return rollout, self.programs.begin(0, policy, key)[2], found
-
-
-def check_installed() -> None:
-    """Raise ``EnvError`` if Ray is not installed."""
-    if find_spec("ray") is None:  # not imported here: it reads variables that ``connect`` sets
-        raise lacking("actors (Ray)", "ray")
 
 
 def connect() -> Any:
