@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import yaml
 
 from proximo.envs.libraries import ID_FORMS
 from proximo.errors import EnvError, closest
-from proximo.serialization import read_yaml
 
 MUJOCO = (
     "Ant", "HalfCheetah", "Hopper", "Humanoid", "HumanoidStandup", "InvertedDoublePendulum", "InvertedPendulum", "Pusher", "Reacher",
@@ -33,7 +33,7 @@ def elsewhere(env_id: str) -> str | None:
         return f"expected the name of a module instead of a file: '{module}:{match['name']}'{place}."
     if re.fullmatch(rf"({'|'.join(MUJOCO)})-v[0-3]|Pusher-v4", env_id):  # MuJoCo 3 changes the model of Pusher
         return newer_version(env_id)
-    others = read_yaml(IDS_OF_OTHERS.read_bytes())
+    others = yaml.safe_load(IDS_OF_OTHERS.read_bytes())
     return next((match.expand(words) for pattern, words in others.items() if (match := re.fullmatch(pattern, env_id))), None)
 
 
