@@ -1,4 +1,4 @@
-"""Exceptions, checks of arguments, and helpers to format messages: what was given, what was expected, the fix."""
+"""Exceptions, checks of arguments, and helpers to format messages (what was given, what was expected, the fix) and for output streams."""
 
 import contextlib
 import difflib
@@ -7,6 +7,7 @@ import numbers
 import os
 import re
 import shlex
+import sys
 import unicodedata
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal, TextIO, TypeGuard
@@ -106,6 +107,20 @@ def printable(text: str) -> str:
 def command(*words: Any) -> str:
     """A command line that the user can copy. Words that a shell would split or expand are quoted."""
     return printable(shlex.join(map(str, words)))
+
+
+@contextlib.contextmanager
+def redirected(descriptor: int, target: int) -> Iterator[int]:
+    """Redirect standard output (1) or error (2) to the file ``target``, also of native code. Yields another descriptor of its file."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = os.dup(descriptor)
+    try:
+        os.dup2(target, descriptor)
+        yield kept
+    finally:
+        os.dup2(kept, descriptor)
+        os.close(kept)
 
 
 def discard_output(stream: TextIO) -> None:
