@@ -16,7 +16,7 @@ from proximo.config.custom import Custom, is_custom, is_lost
 from proximo.config.schema import ALTERNATIVES, BY_NAME, ENTRIES, GIVEN, GROUPS, LEAVES, REMOVED, RENAMED, WORKER_SETTINGS, Config
 from proximo.config.validation import validate, without_effect
 from proximo.errors import ConfigError, command, nearest, shown
-from proximo.serialization import MAX_YAML, read_yaml
+from proximo.serialization import read_yaml
 
 RESUMABLE = {
     "total_steps", "total_updates", "eval_every", "eval_episodes", "eval_max_steps", "eval_num_envs", "checkpoint_every",
@@ -135,8 +135,7 @@ def read_file(path: Path, flag: str = "--config", expected: str = f"groups of se
     """The mapping in a YAML file, without its ``provenance``. Messages have the ``flag`` that named it and what is
     ``expected``. Raises ``ConfigError`` if it cannot be read, or is not a mapping in YAML."""
     try:
-        with path.open("rb") as file:
-            mapping = read_yaml(file.read(4 * MAX_YAML + 1))  # a device has no end
+        mapping = read_yaml(path.read_bytes())
     except OSError as error:
         raise ConfigError(f"Cannot read {flag} {path} ({error.strerror}).") from error
     except ValueError as error:
