@@ -1,4 +1,4 @@
-"""Untrusted YAML and JSON: read within limits, or a ``ValueError``."""
+"""Untrusted YAML and JSON: read, or one ``ValueError``."""
 
 import contextlib
 import random
@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from proximo.serialization import MAX_JSON_DEPTH, MAX_YAML_DEPTH, dump_yaml, read_json, read_yaml
+from proximo.serialization import dump_yaml, read_json, read_yaml
 
 BOMB = "a: &a [x, x]\n" + "".join(
     f"{new}: &{new} [{','.join([f'*{old}'] * 9)}]\n" for old, new in zip("abcdefghi", "bcdefghij", strict=True)
@@ -18,21 +18,19 @@ BOMB = "a: &a [x, x]\n" + "".join(
     [
         (BOMB, r"line 2: aliases \(\*name\) are not supported"),
         ("a: &a [*a]", "aliases"),
-        ("[" * 50_000, f"line 1: nested deeper than {MAX_YAML_DEPTH} levels"),
-        ("- " * 50_000, f"line 1: nested deeper than {MAX_YAML_DEPTH} levels"),
+        ("[" * 50_000, "^it is nested too deeply$"),
+        ("- " * 50_000, "^it is nested too deeply$"),
         ("x" * 10**6, "it has 1,000,000 characters, expected at most 200,000"),
         ("a: 1\nb: 2\na: 3", "a is given 2 times"),
         ("a: 2024-13-45", "month must be in 1..12"),
         ("a: " + "9" * 5000, "digit"),
-        ("a: 0x" + "f" * 5000, "ff… is too large, expected at most 1000 bits"),
-        ("? 0x" + "f" * 5000 + "\n: a", "is too large"),
         ("a: !!timestamp x", "NoneType"),
         ("a: !!python/name:os.system", "could not determine a constructor"),
         ("a: \x1b[31m", "special characters are not allowed"),
         (b"\xff\xfe\x00", "codec can't decode"),
     ],
 )
-def test_yaml_beyond_the_limits_raises(text, why):
+def test_invalid_yaml_raises(text, why):
     begin = time.perf_counter()
     with pytest.raises(ValueError, match=why) as caught:
         read_yaml(text)
@@ -57,14 +55,10 @@ def test_repeated_object_is_written_without_aliases():
     assert read_yaml(dump_yaml({"b": shared, "a": shared})) == {"b": [1, 2], "a": [1, 2]}
 
 
-def test_json_is_read_up_to_the_maximal_depth():
-    def nested(depth):
-        return "[" * depth + "1" + "]" * depth
-
-    assert read_json(nested(MAX_JSON_DEPTH))
+def test_deep_json_raises():
     assert len(read_json("[" + "{}," * 1000 + "{}]")) == 1001
-    for text in (nested(MAX_JSON_DEPTH + 1), nested(900).encode(), nested(10**5), '{"a":' * 10**5):
-        with pytest.raises(ValueError, match=f"nested deeper than {MAX_JSON_DEPTH} levels"):
+    for text in ("[" * 10**5, b"[" * 10**5 + b"]" * 10**5, '{"a":' * 10**5):
+        with pytest.raises(ValueError, match=r"^it is nested too deeply$"):
             read_json(text)
 
 

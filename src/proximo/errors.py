@@ -1,11 +1,13 @@
-"""Exceptions, checks of arguments, and helpers to format messages: what was given, what was expected, the fix."""
+"""Exceptions, checks of arguments, and helpers to format messages (what was given, what was expected, the fix) and for output streams."""
 
 import contextlib
 import difflib
+import importlib.util
 import numbers
 import os
 import re
 import shlex
+import sys
 import unicodedata
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal, TextIO, TypeGuard
@@ -79,6 +81,13 @@ def lacking(what: str, extra: str) -> EnvError:
     return EnvError(f"{what} needs a library that is not installed: pip install 'proximo[{extra}]'.")
 
 
+def require(module: str, what: str, extra: str) -> None:
+    """Raise ``EnvError`` if ``what`` needs a ``module`` that is not installed. The module is not imported, which may take seconds."""
+    spec = importlib.util.find_spec(module)
+    if spec is None or spec.origin is None:  # a folder of that name, such as the one that wandb creates, is not the library
+        raise lacking(what, extra)
+
+
 def shown(value: Any, form: Literal["value", "text"] = "value", max_length: int = 80) -> str:
     """Format ``value`` for a message: printable, and cut. ``form="text"`` omits the quotation marks of a string."""
     text = printable(str(value)) if form == "text" else re.sub(r"\n\s*", " ", repr(value))  # arrays have several lines
@@ -98,6 +107,20 @@ def printable(text: str) -> str:
 def command(*words: Any) -> str:
     """A command line that the user can copy. Words that a shell would split or expand are quoted."""
     return printable(shlex.join(map(str, words)))
+
+
+@contextlib.contextmanager
+def redirected(descriptor: int, target: int) -> Iterator[int]:
+    """Redirect standard output (1) or error (2) to the file ``target``, also of native code. Yields another descriptor of its file."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = os.dup(descriptor)
+    try:
+        os.dup2(target, descriptor)
+        yield kept
+    finally:
+        os.dup2(kept, descriptor)
+        os.close(kept)
 
 
 def discard_output(stream: TextIO) -> None:

@@ -8,7 +8,7 @@ import yaml
 
 from proximo.config import GROUPS, LEAVES, Config, override, presets, to_mapping
 from proximo.config.coercion import ScheduleText
-from proximo.config.loading import END_NOTE, RESUMABLE, changed_for_resume, with_given
+from proximo.config.loading import RESUMABLE, changed_for_resume, with_given
 from proximo.config.schema import BY_NAME
 from proximo.errors import ConfigError
 from proximo.settings import make_config
@@ -168,7 +168,6 @@ def test_preset_has_settings_for_another_memory(file):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (f"{END_NOTE}\nppo: {{gamma: 0.9}}\n", r"settings.yaml is damaged: its end is missing, expected '# end of config.yaml'"),
         ("ppo: [", r"is not valid YAML"),
         ("ppo:\n  gamma: 0.9\n  gamma: 0.8\n", r"settings.yaml is not valid YAML: gamma is given 2 times"),
         ("\udcff", r"is not valid YAML"),

@@ -1,6 +1,5 @@
 """``PPO`` of the bridges: the subclass of lightning-baselines3 on JAX modules; the gate runs these in an environment that has Lightning."""
 
-import pickle
 import re
 import warnings
 from pathlib import Path
@@ -15,7 +14,6 @@ import pytest
 
 lightning = pytest.importorskip("lightning")
 
-import pytorch_lightning  # noqa: E402
 import torch  # noqa: E402
 from flax import linen as flax_linen  # noqa: E402
 from flax import nnx as flax_nnx  # noqa: E402
@@ -467,16 +465,6 @@ def test_overrides_that_call_super_keep_their_meaning(tmp_path):
     module = Counted("toys:RandomEnds", preset=False, **small)
     fit(module, -1, tmp_path)
     assert module.steps == 2
-
-
-def test_a_trainer_of_the_other_package_names_the_other_bridge(tmp_path):
-    other = subclass(base=other_bridge.PPO)
-    for module, package in ((PPOModule("gymnax:CartPole-v1"), pytorch_lightning), (other("gymnax:CartPole-v1"), lightning)):
-        name = package.__name__
-        with pytest.raises(ConfigError, match=rf"{name}\.Trainer (needs )?the class of proximo\.integrations\.{name}[.,]"):
-            package.Trainer(**SILENT, max_epochs=1, default_root_dir=tmp_path).fit(module)
-    assert pickle.loads(pickle.dumps(PPOModule)) is PPOModule
-    assert PPOModule.__module__ == "proximo.integrations.lightning"
 
 
 @pytest.mark.learning

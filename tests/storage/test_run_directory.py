@@ -101,12 +101,10 @@ def test_unreadable_config_raises(tmp_path, content, words):
         run_directory.read_config(tmp_path)
 
 
-def test_truncated_config_raises_instead_of_using_defaults(tmp_path):
-    whole = run_directory.render_config(CONFIG)
-    for end in {*range(0, len(whole) - 1, 41), *(match.end() for match in re.finditer("\n", whole[:-1]))}:
-        (tmp_path / "config.yaml").write_text(whole[:end])
-        with pytest.raises(CheckpointError, match=r"is damaged: its end is missing|expected groups of settings"):
-            run_directory.read_config(tmp_path)
+def test_config_with_the_mark_of_an_earlier_version_is_read(tmp_path):
+    text = f"# The last line marks the end of the file.\n{run_directory.render_config(CONFIG)}# end of config.yaml\n"
+    (tmp_path / "config.yaml").write_text(text)
+    assert run_directory.read_config(tmp_path) == CONFIG
 
 
 def test_lock_on_a_full_disk_raises_and_leaves_nothing(tmp_path):

@@ -174,7 +174,7 @@ def test_unknown_tracker_raises_with_its_cause(tmp_path, monkeypatch, track, sen
 
 
 def test_missing_library_raises_before_anything_is_compiled(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(run_trackers.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     monkeypatch.setattr("proximo.training.api.make_backend", lambda *_: pytest.fail("went on"))
     assert main(["train", "gymnax:CartPole-v1", "--track", "csv,wandb", "--runs-dir", str(tmp_path / "runs")]) == 2
     sentence = "track = wandb needs a library that is not installed: pip install 'proximo[wandb]'"

@@ -260,10 +260,6 @@ def refused(callbacks, **settings):
     return lambda: trained(Path("runs"), *callbacks, **settings)
 
 
-async def asynchronous(info):
-    """A call of it does nothing."""
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -274,7 +270,6 @@ async def asynchronous(info):
         (refused([Recorder(every=0)]), "Recorder.every = 0: expected a number of updates, 1 or more"),
         (refused([EarlyStopping(at=4)], eval_episodes=0), "EarlyStopping needs evaluations, but eval_episodes = 0"),
         (refused([SimpleNamespace(on_update=lambda: None)]), "SimpleNamespace.on_update is called as on_update(info): too many"),
-        (refused([SimpleNamespace(on_end=asynchronous)]), "SimpleNamespace.on_end is asynchronous, so a call would do nothing"),
         (refused([SimpleNamespace(on_end=print, state_dict=dict)]), "SimpleNamespace has state_dict, but no load_state_dict"),
         (refused([LOCKED], seeds=2), "which failed (TypeError: cannot pickle '_thread.lock' object): leave out"),
         (EarlyStopping, "EarlyStopping: expected at (a mean return to stop at) or patience"),

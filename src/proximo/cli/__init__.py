@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 from proximo import __version__
-from proximo.errors import ProximoError, TrainingError, discard_output, nearest, printable
+from proximo.errors import ProximoError, TrainingError, discard_output, nearest, printable, redirected
 
 VERBS = {
     "train": "train a policy and save it in a run directory",
@@ -263,15 +263,8 @@ def quiet_stdout(quiet: bool) -> Iterator[None]:
     if not quiet:
         yield
         return
-    sys.stdout.flush()
-    kept = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        with contextlib.redirect_stdout(sys.stderr):
-            yield
-    finally:
-        os.dup2(kept, 1)
-        os.close(kept)
+    with redirected(1, 2), contextlib.redirect_stdout(sys.stderr):
+        yield
 
 
 def _warning(message: str) -> str:

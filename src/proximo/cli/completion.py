@@ -19,22 +19,7 @@ from proximo.storage.named_folders import is_run, known_folders
 
 ENVIRONMENTS_FILE = "environments.txt"
 KINDS = {"ENV": "environments", "RUN": "runs", "STUDY": "studies"}
-# bash also splits words at ":", "=" and "@", which are parts of our names. The function joins them again before it
-# calls shtab's function, and removes from each reply the prefix that bash keeps, up to the last of these characters.
-BASH = r"""
-_proximo() {
-    local line="${COMP_LINE:0:COMP_POINT}" last="${COMP_WORDS[COMP_CWORD]}" COMP_CWORD word
-    local -a COMP_WORDS
-    [[ ${line##*[[:space:]]} == --*=* ]] && line="${line%=*} ${line##*=}"
-    read -ra COMP_WORDS <<< "$line"
-    [[ -z $line || $line == *[[:space:]] ]] && COMP_WORDS+=("")
-    COMP_CWORD=$(( ${#COMP_WORDS[@]} - 1 ))
-    word="${COMP_WORDS[COMP_CWORD]}"
-    [[ $last == [:=] ]] && last=""
-    _shtab_proximo
-    [[ $word == *"$last" ]] && COMPREPLY=("${COMPREPLY[@]#"${word%"$last"}"}")
-}
-complete -o bashdefault -F _proximo proximo"""
+BASH = Path(__file__).with_name("completion.bash")
 BASH_NAMES = r"""
 _proximo_names() { compgen -W "$(proximo __complete "$1" "$2" 2>/dev/null)" -- "$2"; }
 """
@@ -64,7 +49,8 @@ def run(options: Options) -> int:
         for action in flags._actions:
             _describe(action)
         verbs.add_parser(verb, help=text, description=text, parents=[flags], add_help=False)
-    print(shtab.complete(parser, shell=options.shell) + (BASH if options.shell == "bash" else ""))
+    ours = f"\n{BASH.read_text(encoding='utf-8')}" if options.shell == "bash" else ""
+    print(shtab.complete(parser, shell=options.shell) + ours)
     return 0
 
 

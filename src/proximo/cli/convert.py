@@ -8,7 +8,7 @@ import os
 import sys
 
 from proximo.cli import Options, Parser, UsageError
-from proximo.errors import ConfigError, command, printable
+from proximo.errors import ConfigError, command, instead_of_os_errors, printable
 
 
 def make_parser() -> Parser:
@@ -34,9 +34,7 @@ def run(options: Options) -> int:
     if out is None:
         print(converted.yaml, end="")
         return 0
-    try:
+    with instead_of_os_errors(ConfigError, f"Cannot write --out {out}", "choose another file."):
         out.write_text(converted.yaml, encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"Cannot write --out {out} ({error.strerror}).") from error
     print(f"\nNext:  {command('proximo', 'train', '--config', out)}", file=sys.stderr)
     return 0

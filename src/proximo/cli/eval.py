@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from proximo.cli import EPISODE_FLAGS, POLICY_HELP, Options, Parser, UsageError, aligned, print_json, print_warnings, quiet_stdout
-from proximo.errors import command
+from proximo.errors import command, instead_of_os_errors
 from proximo.tracking.progress import amount, number
 
 Rows = dict[str, dict[str, Any]]
@@ -113,10 +113,8 @@ def _write_lines(path: Path, evaluations: dict[str, Any]) -> None:
         for mode, episodes in evaluation.episodes.items()
         for row in episodes.rows()
     ]
-    try:
+    with instead_of_os_errors(UsageError, f"Cannot write --episodes-file {path}", "choose another file."):
         path.write_bytes(json_lines(rows))
-    except OSError as error:
-        raise UsageError(f"Cannot write --episodes-file {path} ({error.strerror}).") from error
 
 
 def _heading(name: str, played: dict[str, Any], rows: Rows) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from proximo.cli import Options, Parser, UsageError, print_json, quiet_stdout
 from proximo.cli.setting_flags import SettingsParser, add_setting
 from proximo.config import BY_NAME, LEAVES, text_of
-from proximo.errors import command
+from proximo.errors import command, require
 from proximo.serialization import dump_yaml
 from proximo.tracking.progress import amount, number
 
@@ -57,9 +57,9 @@ def run(options: Options) -> int:
                 f"--resume continues a study with its settings: only --trials and --seconds can change, not {', '.join(given)}."
             )
     # Imported here, so that help and mistakes in flags do not wait for JAX.
-    from proximo.tuning.api import check_optuna, resume, tune
+    from proximo.tuning.api import resume, tune
 
-    check_optuna("`proximo tune`")
+    require("optuna", "`proximo tune`", "tune")
     from proximo.cli.reporters import open_reporter
     from proximo.settings import make_config
     from proximo.tracking.progress import StudyProgress

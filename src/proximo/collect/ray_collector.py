@@ -11,7 +11,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import cloudpickle
@@ -29,7 +28,8 @@ from proximo.custom_code import custom_code_errors
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.vector_environment import AUTO, RESETS, reports_waiting, split
 from proximo.envs.gymnasium.worker_process import search_path
-from proximo.errors import ConfigError, EnvError, EnvironmentFault, lacking
+from proximo.envs.gymnasium.workers import pickled
+from proximo.errors import ConfigError, EnvError, EnvironmentFault
 from proximo.jax_setup import prepare_jax
 from proximo.networks import ActorCritic
 from proximo.types import BurnIn, GymnasiumCollectorState, Rollout
@@ -51,10 +51,10 @@ class RolloutPart(NamedTuple):
 
 class RolloutActor:
     """A ``GymnasiumCollector`` of the environments with the numbers ``part``, in a process of Ray.
-    ``pickled`` is the pair of configuration and environment, and ``path`` is the learner's ``sys.path``."""
+    ``packed`` is the pickled pair of configuration and environment, and ``path`` is the learner's ``sys.path``."""
 
-    def __init__(self, pickled: bytes, path: tuple[str, ...], part: range):
-        self._made_with = pickled, path, part
+    def __init__(self, packed: bytes, path: tuple[str, ...], part: range):
+        self._made_with = packed, path, part
         self._collector: GymnasiumCollector | None = None
         self._warnings: list[str] = []
         self._restarts = 0
@@ -62,11 +62,11 @@ class RolloutActor:
     def _open(self) -> GymnasiumCollector:
         """The collector, made by the first call: Ray reports errors of constructors without their cause."""
         if self._collector is None:
-            pickled, path, part = self._made_with
+            packed, path, part = self._made_with
             prepare_jax()
             sys.path.extend(entry for entry in path if entry not in sys.path)
             with custom_code_errors(f"Importing the environment on the machine {socket.gethostname()} of the Ray cluster"):
-                config, env = cloudpickle.loads(pickled)
+                config, env = cloudpickle.loads(packed)
             self._collector = GymnasiumCollector(config, env, part=part)
             self._collector.environments.warn = self._warnings.append
         return self._collector
@@ -136,7 +136,7 @@ class RolloutActors:
         or ``EnvironmentFault`` if an environment failed, or after more than ``max_restarts`` restarts."""
         waiting = contextlib.nullcontext()
         if not self._actors:
-            self._ray, self._pickled = connect(), pickled(self.config, self.env)
+            self._ray, self._pickled = connect(), _pickled(self.config, self.env)
             self._actors = [self._start(part) for part in self.parts]
             waiting = reports_waiting(self.warn, self.config.env.num_envs, self.env.id)
         stored = self._ray.put(policy)
@@ -197,18 +197,12 @@ class RolloutActors:
                 self._ray.kill(actor)
 
 
-def pickled(config: Config, env: GymnasiumEnvironment) -> bytes:
+def _pickled(config: Config, env: GymnasiumEnvironment) -> bytes:
     """``config`` and ``env`` for actors. Raises ``EnvError`` if they cannot be pickled."""
     if config.env.num_workers in (AUTO, 0) and env.make is not None:
         # A process of their own: if an environment crashes or hangs, only that step is lost.
         config = override(config, {"num_workers": 2 if config.env.overlap else 1})
-    try:
-        return cloudpickle.dumps((config, env))
-    except Exception as error:
-        raise EnvError(
-            f"{env.id} cannot be sent to Ray actors ({type(error).__name__}: {error}): create objects that cannot be pickled "
-            "in its constructor."
-        ) from error
+    return pickled((config, env), env.id, "Ray actors", otherwise="")
 
 
 class RayCollector(GymnasiumCollector):
@@ -265,12 +259,6 @@ class RayCollector(GymnasiumCollector):
         burn_in = fields.pop("burn_in_steps")
         rollout = Rollout(**fields, burn_in_steps=burn_in and BurnIn(**burn_in))
         return rollout, self.programs.begin(0, policy, key)[2], found
-
-
-def check_installed() -> None:
-    """Raise ``EnvError`` if Ray is not installed."""
-    if find_spec("ray") is None:  # not imported here: it reads variables that ``connect`` sets
-        raise lacking("actors (Ray)", "ray")
 
 
 def connect() -> Any:

@@ -15,8 +15,8 @@ from proximo.config.coercion import coerce, coerce_entries, plain
 from proximo.config.custom import Custom, is_custom, is_lost
 from proximo.config.schema import ALTERNATIVES, BY_NAME, ENTRIES, GIVEN, GROUPS, LEAVES, REMOVED, RENAMED, WORKER_SETTINGS, Config
 from proximo.config.validation import validate, without_effect
-from proximo.errors import ConfigError, ProximoError, command, nearest, shown
-from proximo.serialization import MAX_YAML, read_yaml
+from proximo.errors import ConfigError, command, nearest, shown
+from proximo.serialization import read_yaml
 
 RESUMABLE = {
     "total_steps", "total_updates", "eval_every", "eval_episodes", "eval_max_steps", "eval_num_envs", "checkpoint_every",
@@ -25,8 +25,6 @@ RESUMABLE = {
 """Settings that a resumed run may change."""
 ATARI_ID = re.compile(r"(ale_py:)?(ALE/\w+-v\d+|\w+NoFrameskip-v\d+)")
 """Atari games have defaults: raw pictures need 23 million parameters, and one does not show velocities."""
-END_NOTE, END = "# The last line marks the end of the file.", "# end of config.yaml"
-"""Second and last line of the ``config.yaml`` of a run. Older files and files of users have neither."""
 
 
 class Layer(NamedTuple):
@@ -137,10 +135,7 @@ def read_file(path: Path, flag: str = "--config", expected: str = f"groups of se
     """The mapping in a YAML file, without its ``provenance``. Messages have the ``flag`` that named it and what is
     ``expected``. Raises ``ConfigError`` if it cannot be read, or is not a mapping in YAML."""
     try:
-        with path.open("rb") as file:
-            content = file.read(4 * MAX_YAML + 1)  # a device has no end
-        check_complete(content, path, ConfigError)
-        mapping = read_yaml(content)
+        mapping = read_yaml(path.read_bytes())
     except OSError as error:
         raise ConfigError(f"Cannot read {flag} {path} ({error.strerror}).") from error
     except ValueError as error:
@@ -148,15 +143,6 @@ def read_file(path: Path, flag: str = "--config", expected: str = f"groups of se
     if not isinstance(mapping, dict | None):
         raise ConfigError(f"{path}: expected {expected}, found {type(mapping).__name__}.")
     return {name: content for name, content in (mapping or {}).items() if name != "provenance"}
-
-
-def check_complete(content: bytes, path: Path, kind: type[ProximoError]) -> None:
-    """Raise an error of ``kind`` if the ``config.yaml`` is truncated: what is missing would have defaults."""
-    if END_NOTE.encode() in content and END.encode() not in content:
-        raise kind(
-            f"{path} is damaged: its end is missing, expected {END!r} as its last line. Restore the file from a copy, or add this line if "
-            "nothing else is missing."
-        )
 
 
 def tree_layer(groups: Any, source: str) -> Layer:

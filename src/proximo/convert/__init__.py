@@ -16,7 +16,7 @@ from proximo.config.validation import largest_divisor, validate
 from proximo.convert import values
 from proximo.errors import ConfigError, command, nearest, shown
 from proximo.other_libraries import Entry, Library, load
-from proximo.serialization import MAX_YAML, dump_yaml, read_yaml
+from proximo.serialization import dump_yaml, read_yaml
 
 EXPECTED = (
     "a file of hyperparameters of RL Zoo, a config of recurrent-ppo-truncated-bptt, or a command line of CleanRL, "
@@ -171,11 +171,7 @@ def read_source(source: str, env: str) -> Source:
     """Read a file, or a command line as text. ``env`` chooses the entry of a file that has several. Raises
     ``ConfigError`` if there is no such file or entry, or if it is of no known library."""
     is_text, problem = len(source.split()) > 1 and not os.path.isfile(source), ""  # Path.is_file raises for long lines
-    if not is_text and os.path.exists(source) and not os.path.isfile(source):  # a device has no end, and a pipe waits
-        raise ConfigError(f"{source} is not a regular file: expected {EXPECTED}.")
     try:
-        if not is_text and os.path.getsize(source) > 4 * MAX_YAML:
-            raise ConfigError(f"{source} is larger than {4 * MAX_YAML / 1e6:g} MB: expected {EXPECTED}.")
         text = source if is_text else Path(source).read_text("utf-8")
         content = read_yaml(text, aliases=True)
     except OSError as error:

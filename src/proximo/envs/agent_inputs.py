@@ -28,15 +28,7 @@ class JaxAgentInputs(JaxWrapper):
         parts = dict(seen.spaces) if isinstance(seen, Dict) else {OBSERVATION: seen}
         self.observation_space = Dict({**parts, **self.entries})
 
-    def reset(self, key, params):
-        state, observation = self.env.reset(key, params)
-        return state, self._with_entries(observation, state, params)
-
-    def step(self, key, state, action, params):
-        state, observation, *rest = self.env.step(key, state, action, params)
-        return state, self._with_entries(observation, state, params), *rest
-
-    def _with_entries(self, observation: Any, state: Any, params: Any) -> Any:
+    def observed(self, observation: Any, state: Any, params: Any) -> Any:
         import jax.numpy as jnp
 
         parts, count = dict(observation) if isinstance(observation, dict) else {OBSERVATION: observation}, num_agents(self)

@@ -60,10 +60,7 @@ def from_class(cls: Any, settings: dict[str, Any], env_id: str, preprocessing: P
     """Make the environment of a class of any kind, or of a function; one that makes a ``VectorEnv`` takes ``num_envs``.
     Raises ``EnvError`` for anything else, and ``ConfigError`` for unknown ``settings``."""
     is_class = inspect.isclass(cls)
-    try:
-        signature = inspect.signature(cls)
-    except ValueError:  # some built-in types have no signature
-        raise EnvError(f"{env_id} is not an environment {PROTOCOL}.") from None
+    signature = inspect.signature(cls)
     if all(p.kind is not p.VAR_KEYWORD for p in signature.parameters.values()):
         check_names(settings, signature.parameters, env_id)
     takes_num_envs = is_vectorized(cls) or ("num_envs" in signature.parameters and not is_class)

@@ -42,10 +42,5 @@ class JaxHiddenVelocities(JaxWrapper):
             low, high = (hide(base, bound) for bound in space.bounds())
             self.observation_space = Box(low.shape, low, high, space.dtype)
 
-    def reset(self, key, params):
-        state, observation = self.env.reset(key, params)
-        return state, hide(self.base, observation)
-
-    def step(self, key, state, action, params):
-        state, observation, *rest = self.env.step(key, state, action, params)
-        return state, hide(self.base, observation), *rest
+    def observed(self, observation, state, params):
+        return hide(self.base, observation)

@@ -151,11 +151,17 @@ class JaxWrapper(Described):
         """The state and the parameters of ``env``."""
         return state, params
 
-    def reset(self, key: Any, params: Any) -> tuple[Any, Any]:
-        return self.env.reset(key, params)
+    def observed(self, observation: Any, state: Any, params: Any) -> Any:
+        """What this environment observes where ``env`` observes ``observation``."""
+        return observation
+
+    def reset(self, key: Any, params: Any) -> tuple[Any, ...]:
+        state, observation, *rest = self.env.reset(key, params)  # a wrong number of values is reported elsewhere
+        return state, self.observed(observation, state, params), *rest
 
     def step(self, key: Any, state: Any, action: Any, params: Any) -> tuple[Any, ...]:
-        return self.env.step(key, state, action, params)
+        state, observation, *rest = self.env.step(key, state, action, params)
+        return state, self.observed(observation, state, params), *rest
 
 
 def unwrapped(env: Any) -> Any:

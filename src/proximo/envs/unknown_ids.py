@@ -3,15 +3,15 @@
 ``other_libraries`` has the names of settings.
 """
 
-import importlib.metadata
 import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import yaml
 
-from proximo.envs.libraries import ID_FORMS, LIBRARIES
+from proximo.envs.libraries import ID_FORMS
 from proximo.errors import EnvError, closest
 
 MUJOCO = (
@@ -19,29 +19,7 @@ MUJOCO = (
     "Swimmer", "Walker2d",
 )  # fmt: skip
 """MuJoCo tasks of Gymnasium, whose newest version is 5."""
-_ELSEWHERE = (
-    # Gymnasium still makes version 4, except for Pusher, whose model MuJoCo 3 changes.
-    (
-        rf"({'|'.join(MUJOCO)})-v[0-3]|(?P<pusher>Pusher)-v4",
-        r"use '\g<1>\g<pusher>-v5'. Gymnasium's page of the task shows how the versions differ.",
-    ),
-    (r"CartPole-?Masked(-v\d)?", "CartPole with hidden velocities is 'CartPoleNoVel-v1' here."),
-    (r"PocMemoryEnv", "it is 'proximo:PocMemory' here."),
-    (r"[Mm]ini[Gg]rid", "name one of its tasks, for example 'minigrid:MemoryS9'."),
-    (r"[Mm]emory-?[Gg]ym", "name one of its tasks, for example 'memory-gym:MysteryPath-Grid'."),
-    (
-        r"MiniGrid-(.+?)(-v0)?",
-        r"use 'minigrid:\g<1>', the same task, whose observation is the view of the agent without the text.",
-    ),
-    (r"procgen([:_/-].*)?", "EnvPool has its games, for example 'envpool:CoinrunEasy-v0' and 'envpool:CoinrunHard-v0'."),
-    (
-        r"(shimmy:)?(dm_control|dm-control|dmc)([:_/-].*)?",
-        "for tasks of the DeepMind Control Suite, use MuJoCo Playground, for example 'playground:CartpoleBalance', or EnvPool, for example "
-        "'envpool:CartpoleBalance-v1'. With shimmy[dm-control] installed, ids such as 'dm_control/cartpole-balance-v0' work by name.",
-    ),
-    (r"([a-z_]\w*(?:\.[a-z_]\w*)*)\.([A-Z]\w*)", r"expected a colon after the name of the module: '\g<1>:\g<2>'."),
-)
-"""Ids of other libraries and earlier versions, and what to use instead."""
+IDS_OF_OTHERS = Path(__file__).with_name("ids_of_others.yaml")
 MIN_SIMILARITY = 0.75
 """Of names without their versions: FetchReach is not Reacher."""
 
@@ -53,21 +31,24 @@ def elsewhere(env_id: str) -> str | None:
         is_here = not path.is_absolute() and ".." not in path.parts
         module, place = (".".join(path.parts), "") if is_here else (path.name, f", in the folder {str(path.parent)!r}")
         return f"expected the name of a module instead of a file: '{module}:{match['name']}'{place}."
-    return next((match.expand(words) for pattern, words in _ELSEWHERE if (match := re.fullmatch(pattern, env_id))), None)
+    if re.fullmatch(rf"({'|'.join(MUJOCO)})-v[0-3]|Pusher-v4", env_id):  # MuJoCo 3 changes the model of Pusher
+        return newer_version(env_id)
+    others = yaml.safe_load(IDS_OF_OTHERS.read_bytes())
+    return next((match.expand(words) for pattern, words in others.items() if (match := re.fullmatch(pattern, env_id))), None)
 
 
 def newer_version(env_id: str) -> str | None:
     """What to use instead of an earlier version of a MuJoCo task; None for any other id."""
-    return elsewhere(env_id.replace("-v4", "-v3")) if re.fullmatch(rf"({'|'.join(MUJOCO)})-v[0-4]", env_id) else None
+    if not re.fullmatch(rf"({'|'.join(MUJOCO)})-v[0-4]", env_id):
+        return None
+    return f"use '{env_id[:-1]}5'. Gymnasium's page of the task shows how the versions differ."
 
 
 def unknown(env_id: str, ids: list[str]) -> EnvError:
     """The error for ``env_id``, whose module was imported if it exists. ``ids`` are all that libraries have."""
     module, separator, name = env_id.rpartition(":")
     found = ""
-    if not separator and (found := _in_packages(name)):
-        problem = f"{found.partition(':')[0]} registers this id when it is imported: write its name before the id."
-    elif not separator:
+    if not separator:
         found = _similar(env_id, {re.split("[:/]", i)[-1]: i for i in reversed(ids)} | {i: i for i in ids})
         problem = f"expected {ID_FORMS}; `proximo envs` lists them."
         if found:
@@ -103,19 +84,3 @@ def _similar(name: str, typed: dict[str, str]) -> str:
         return names[near]
     longer = [shown for known, shown in names.items() if name and known.lower().startswith(name.lower())]
     return min(longer, key=len, default="")
-
-
-def _in_packages(name: str) -> str:
-    """What to type for an id that an installed package registers, by the source of packages that require Gymnasium."""
-    literal = re.compile(rf"""["']((?:[\w.-]+/)?{re.escape(_stem(name))}(?:-v\d+|\{{[^"'\n]*))["']""")
-    for package in importlib.metadata.distributions() if name else ():
-        requires = any(re.match(r"gymnasium\b(?!-)(?!.*extra ==)", requirement) for requirement in package.requires or ())
-        if not requires and not any(entry.group.startswith("gymnasium.envs") for entry in package.entry_points):
-            continue
-        for file in package.files or ():
-            if file.suffix == ".py" and file.parts[0] not in LIBRARIES and (path := Path(file.locate())).is_file():
-                source = path.read_text(encoding="utf-8", errors="replace")
-                if "register(" in source and (ids := literal.findall(source)):
-                    full = next((i for i in ids if name in (i, i.rpartition("/")[2])), ids[-1])
-                    return f"{file.parts[0]}:{name if '{' in full else full}"  # an f-string, for example with a version
-    return ""

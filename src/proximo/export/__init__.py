@@ -11,7 +11,7 @@ from proximo.evaluation.policy import Policy
 from proximo.export import parity
 from proximo.export.parity import ParityError
 from proximo.export.policy_function import NEXT, REWARD, PolicyFunction
-from proximo.serialization import JsonObject, dump_json, json_object
+from proximo.serialization import JsonObject, dump_json, json_object, read_yaml
 from proximo.spaces import ACTION_MASK
 from proximo.storage.atomic_files import write_atomic
 from proximo.storage.system_info import version
@@ -21,50 +21,8 @@ __all__ = ["ExportResult", "ParityError", "export"]
 ONNX, RUNTIME, METADATA, README = "policy.onnx", "proximo_policy.py", "metadata.json", "README.md"
 FORMAT, VERSION = "proximo-export", 3
 """Of the folder. Version 1 had other names, version 2 a runtime that needed only NumPy."""
-MEANINGS = {
-    "observation": "as the environment returns it, before normalization",
-    "action_mask": "which actions are allowed: 1, or 0 for those that are not; at least one must be",
-    "episode_start": "whether an episode begins, where the memory is reset",
-    "reward": "the reward of the last action; 0 before the first action",
-    "memory": "the memory before this step; an output of the last step",
-    "noise": "new standard noise for each step, or zeros for the most probable action",
-    "action": "as the environment takes it: clipped or squashed, scaled, with the start of a Discrete space added",
-    "value": "the value of the observation, in units of the scaled reward",
-    "log_prob": "log-probability (density) of the action as it was sampled, before it was mapped to the space",
-    "logits": "of each choice, or of each bit being 1; ±1e9 for what is not allowed",
-    "mean": "of the Gaussian, before it is mapped to the space",
-    "log_std": "logarithm of the Gaussian's standard deviation",
-    "alpha": "of the Beta distribution on 0 … 1, before it is scaled to the space",
-    "beta": "of the Beta distribution on 0 … 1, before it is scaled to the space",
-}
-TEXT = """\
-# Policy for {environment}
-
-Trained by proximo {version}: run {run}, step {step:,}.
-
-- Observation: {observation_space}
-- Action: {action_space}
-- Actions are {actions}.
-
-The largest error against JAX over {steps} steps was {largest_error:.1e}.
-
-`proximo_policy.py` needs NumPy and ONNX Runtime (`pip install onnxruntime`). It acts on one observation, or on N of them stacked.
-
-```python
-{numpy}from proximo_policy import ExportedPolicy
-
-policy = ExportedPolicy()
-{rng}memory = policy.init_memory({batch})
-# the observation is what the environment's reset returned, then what its step returned
-action, memory = policy.predict(observation, memory, episode_start=True{given})
-action, memory = policy.predict(observation, memory{given})  # the episode continues
-```
-
-In other languages, pass the inputs that `metadata.json` lists to `policy.onnx`, and an output `NAME.next` as the input `NAME` of the next step.
-
-- Pass observations as the environment returns them. The policy normalizes them, and maps its actions to the action space.
-- To sample an action, draw from the distribution with the parameters in the outputs{stochastic}.
-"""
+HERE = Path(__file__).parent
+MEANINGS = read_yaml((HERE / "meanings.yaml").read_bytes())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,7 +115,8 @@ def _readme(metadata: JsonObject, function: PolicyFunction) -> str:
     inputs, samples = function.inputs(1), not function.deterministic
     given = ", action_mask=action_mask" * (ACTION_MASK in inputs) + ", reward=reward" * (REWARD in inputs)
     may_sample = function.actor_critic.actor.noise_family is not None
-    return TEXT.format(
+    template = (HERE / "readme.md").read_text(encoding="utf-8")
+    return template.format(
         **{**metadata, **metadata["parity"], "run": metadata["run"] or "unknown", "version": __version__},
         batch=metadata["environments"] if metadata["environments"] != "N" else "",
         numpy="import numpy as np\n\n" * samples,

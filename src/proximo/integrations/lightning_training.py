@@ -105,22 +105,6 @@ class Shapes(torch.nn.Module):
     def _load_from_state_dict(self, *_: Any, **__: Any) -> None: ...
 
 
-class _ModuleName(str):
-    """``__module__`` of a class. Raises ``ConfigError`` if the other package's Trainer asks for it, before it
-    refuses the class."""
-
-    def startswith(self, prefix: Any, *more: Any) -> bool:
-        if prefix in ("pytorch_lightning", "lightning.pytorch"):
-            raise ConfigError(
-                "The Trainer is from another package: a lightning.Trainer needs the class of proximo.integrations.lightning, and a "
-                "pytorch_lightning.Trainer the class of proximo.integrations.pytorch_lightning."
-            )
-        return super().startswith(prefix, *more)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return str, (str(self),)  # a class is pickled by the name of its module
-
-
 class LightningTraining:
     """The hooks of ``PPOModule``. The other base class is the ``LightningModule`` of one of the packages."""
 
@@ -135,10 +119,6 @@ class LightningTraining:
     log: Any
     save_hyperparameters: Any
     named_parameters: Any
-
-    def __init_subclass__(cls, **arguments: Any):
-        super().__init_subclass__(**arguments)
-        cls.__module__ = _ModuleName(cls.__module__)
 
     def __init__(self, env: Any, *, preset: bool = True, **settings: Unpack[AgentSettings]):
         super().__init__()  # of the LightningModule

@@ -1,17 +1,14 @@
 """Connects this process to the others of a training, through JAX's coordination service."""
 
-import contextlib
 import os
 import re
 import socket
-import sys
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
 from jax.experimental import multihost_utils
 
-from proximo.errors import ConfigError
+from proximo.errors import ConfigError, redirected
 from proximo.jax_setup import forget_core_devices, prepare_jax, schedule_as_batch
 from proximo.processes.peers import HEARTBEAT_SECONDS, Peers, current, set_last_words, use
 
@@ -79,7 +76,8 @@ def join(
         ) from error
     peers = use(Peers(cluster.process_id, cluster.num_processes, client, heartbeat))
     prepare_jax()
-    with _silenced(1):  # Gloo reports that it connects on standard output, which may be read as JSON
+    # Gloo reports that it connects on standard output, which may be read as JSON.
+    with open(os.devnull, "wb") as nothing, redirected(1, nothing.fileno()):
         multihost_utils.sync_global_devices("proximo")
     return peers
 
@@ -132,7 +130,8 @@ def _connect(cluster: Cluster, heartbeat: float, start_timeout: float) -> Any:
         found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
         family, *_, name = min(found)  # IPv4 if the host has it
         socket.create_server(name[:2], family=family).close()
-    with _silenced(2) as terminal:  # JAX prints a stack trace before it aborts
+    # JAX prints a stack trace before it aborts.
+    with open(os.devnull, "wb") as nothing, redirected(2, nothing.fileno()) as terminal:
         set_last_words(
             f"process {index} of {count} could not join the others at {address} within {start_timeout:g} s: start all {count} processes within "
             f"that time, each with its own process id of 0 to {count - 1} and the same coordinator, which process 0 must be able to listen on.",
@@ -148,18 +147,3 @@ def _connect(cluster: Cluster, heartbeat: float, start_timeout: float) -> Any:
             coordinator_bind_address=bind,
         )
     return distributed.global_state.client
-
-
-@contextlib.contextmanager
-def _silenced(descriptor: int) -> Iterator[int]:
-    """Drop what C++ code writes to standard output (1) or error (2). Yields another descriptor of its file."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    file = os.dup(descriptor)
-    try:
-        with open(os.devnull, "wb") as nothing:
-            os.dup2(nothing.fileno(), descriptor)
-        yield file
-    finally:
-        os.dup2(file, descriptor)
-        os.close(file)

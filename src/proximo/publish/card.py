@@ -1,6 +1,7 @@
 """The card of a published policy: a ``README.md`` with its results, and how to use it."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from proximo.config import Config, custom_settings, to_mapping
@@ -33,44 +34,22 @@ def render(config: Config, evaluation: Mapping[str, Any], place: str, clip: bool
     notes = "".join(f"\n\nNote: {warning}" for warning in warnings)
     ours, defaults = to_mapping(config), to_mapping(Config())
     groups = {name: {k: v for k, v in ours[name].items() if v != defaults[name][k]} for name in ("env", "ppo", "network")}
-    return f"""# PPO on {config.env.id}
-
-A policy (memory: `{config.network.memory}`) for `{config.env.id}`, trained by Proximal Policy Optimization for {evaluation["step"]:,} \
-environment steps with proximo (seed {config.run.seed}).{code}
-
-{VIDEO if clip else ""}## Results
-
-| actions | return | 95 % interval of the mean | interquartile mean | length | success rate |
-|---|---|---|---|---|---|
-{_row("greedy", evaluation["greedy"])}
-{_row("sampled", evaluation["sampled"])}
-
-{evaluation["greedy"]["episodes"]} complete episodes each, environment seed {evaluation["seed"]}, which training does not use{levels}\
-{settings}. Returns are mean ± standard deviation; the interval is a bootstrap over episodes.{notes}
-
-## Use
-
-    {command("proximo", "pull", place)}          # saves it in runs/ and prints its path, RUN below
-    proximo watch RUN
-    proximo eval RUN
-    proximo train --resume RUN --total-steps {2 * config.ppo.total_steps}
-
-```python
-import proximo
-from proximo.publish import pull
-
-policy = proximo.load_policy(pull("{place}"))
-memory = policy.init_memory()
-# action, memory = policy.predict(observation, memory, episode_start=True)   # False after the first step of an episode
-```
-
-## Training
-
-These settings differ from proximo's defaults (`config.yaml` has all settings, `metrics.jsonl` the learning curves, `system.json` the versions):
-
-```yaml
-{dump_yaml({name: changed for name, changed in groups.items() if changed})}```
-"""
+    template = Path(__file__).with_name("card.md").read_text(encoding="utf-8")
+    return template.format(
+        config=config,
+        evaluation=evaluation,
+        code=code,
+        video=VIDEO if clip else "",
+        greedy=_row("greedy", evaluation["greedy"]),
+        sampled=_row("sampled", evaluation["sampled"]),
+        levels=levels,
+        settings=settings,
+        notes=notes,
+        pull=command("proximo", "pull", place),
+        place=place,
+        total_steps=2 * config.ppo.total_steps,
+        changed=dump_yaml({name: changed for name, changed in groups.items() if changed}),
+    )
 
 
 def _row(actions: str, found: Mapping[str, Any]) -> str:

@@ -1,14 +1,13 @@
 """The Hugging Face Hub through its library (the extra ``hub``)."""
 
 import contextlib
-import importlib.util
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from proximo.config import Config
-from proximo.errors import ConfigError, ProximoError, lacking
+from proximo.errors import ConfigError, ProximoError, require
 from proximo.publish.manifest import CARD, CLIP, MANIFEST, PATTERNS
 from proximo.storage.run_directory import METRICS
 
@@ -74,8 +73,7 @@ def download(name: str, revision: str | None, folder: Path) -> None:
 @contextlib.contextmanager
 def _library(name: str) -> Iterator[Any]:
     """The library of the Hub. Its errors, which have no common base, become ``HubError``."""
-    if importlib.util.find_spec("huggingface_hub") is None:
-        raise lacking("The Hugging Face Hub", "hub")
+    require("huggingface_hub", "The Hugging Face Hub", "hub")
     import huggingface_hub
 
     try:

@@ -16,7 +16,7 @@ import filelock
 
 from proximo.config import LEAVES, Config, custom_settings, from_mapping, may_replace, override, to_mapping
 from proximo.config.custom import Custom
-from proximo.config.loading import END, END_NOTE, RESUMABLE, check_complete
+from proximo.config.loading import RESUMABLE
 from proximo.errors import CheckpointError, ConfigError, RunDirectoryError, command, instead_of_os_errors, nearest
 from proximo.serialization import JsonObject, dump_json, dump_yaml, json_lines, json_object, read_yaml
 from proximo.storage import checkpoint, zoo
@@ -82,7 +82,7 @@ def file_name(env_id: str) -> str:
 
 def render_config(config: Config) -> str:
     """The text of config.yaml."""
-    return f"{HEADER}{END_NOTE}\n{dump_yaml(to_mapping(config))}{END}\n"
+    return HEADER + dump_yaml(to_mapping(config))
 
 
 def write_start_files(run_dir: Path, config: Config, command: str, system: Mapping[str, Any]) -> None:
@@ -149,7 +149,6 @@ def _read_file(path: Path) -> Config:
     try:
         with instead_of_os_errors(CheckpointError, f"Cannot read {path}", f"is {path.parent} a run directory?"):
             content = path.read_bytes()
-        check_complete(content, path, CheckpointError)
         return from_mapping(read_yaml(content), Config(), str(path))
     except ValueError as error:
         raise CheckpointError(f"{path} is damaged, it is not valid YAML: {error}") from error

@@ -1,6 +1,5 @@
 """The trackers of a run: ``metrics.jsonl``, and one queue for TensorBoard and the trackers that ``track`` names."""
 
-import importlib.util
 import math
 import queue
 import threading
@@ -10,7 +9,7 @@ from typing import Any, cast
 
 from proximo.config.validation import TRACKERS, tracker_names
 from proximo.custom_code import imported
-from proximo.errors import CheckpointError, ConfigError, lacking
+from proximo.errors import CheckpointError, ConfigError, require
 from proximo.serialization import json_lines, read_json
 from proximo.storage.atomic_files import AppendedFile, write_atomic
 from proximo.storage.run_directory import HISTOGRAMS, METRICS
@@ -57,9 +56,7 @@ def check_trackers(track: str) -> None:
     if its library is not installed."""
     for name in tracker_names(track):
         if name == "wandb":
-            spec = importlib.util.find_spec("wandb")
-            if spec is None or spec.origin is None:  # a folder of that name, which it creates, is not the library
-                raise lacking("track = wandb", "wandb")
+            require("wandb", "track = wandb", "wandb")
         elif name not in TRACKERS:
             tracker_class(name)
 

@@ -26,10 +26,10 @@ from proximo.collect.gymnasium_collector import Collection, Timing
 from proximo.collect.gymnasium_programs import GymnasiumPrograms
 from proximo.collect.learning import without_running_return
 from proximo.collect.program_cache import CompiledFunction, program_key, reuse
-from proximo.collect.ray_collector import RayCollector, check_installed
+from proximo.collect.ray_collector import RayCollector
 from proximo.config import Config
 from proximo.envs import Environment, GymnasiumEnvironment, JaxEnvironment
-from proximo.errors import ConfigError, ProximoError, TrainingError
+from proximo.errors import ConfigError, ProximoError, TrainingError, require
 from proximo.networks import ActorCritic
 from proximo.ppo import Hyperparameters, LearnerState, make_hyperparameters
 from proximo.processes.peers import current
@@ -167,7 +167,7 @@ class GymnasiumBackend(Backend):
                 raise ConfigError(
                     f"actors = {config.env.actors}: Ray actors serve one process. Omit them, or omit --distributed."
                 )
-            check_installed()
+            require("ray", "actors (Ray)", "ray")  # ``connect`` imports it, after it has set variables that it reads
             collector = RayCollector(config, env, programs)
         else:
             collector = GymnasiumCollector(config, env, programs, self.peers.part(config.env.num_envs), self.peers)

@@ -127,7 +127,7 @@ class Evaluation(Info):
 
 def callbacks_of_seeds(callbacks: Sequence[Any], config: Config, seeds: int = 1) -> list[SeedCallbacks]:
     """The callbacks of each seed: ``callbacks`` itself for one seed, otherwise copies. Raises
-    ``ConfigError`` if they are no list, or if an object has no hook, an asynchronous hook or an invalid
+    ``ConfigError`` if they are no list, or if an object has no hook or an invalid
     ``every``, cannot be copied, or needs evaluations and the training has none."""
     if not isinstance(callbacks, list | tuple):
         raise ConfigError(f"callbacks = {type(callbacks).__name__}: expected a list, for example [EarlyStopping(at=475)].")
@@ -161,8 +161,6 @@ def _problem(callback: Any, name: str, config: Config) -> str:
             return f".{hook} is called as {hook}({'result' if hook == 'on_evaluation' else 'info'}): {error}"
         except ValueError:  # a function in C, which may have no signature
             pass
-        if inspect.iscoroutinefunction(method):
-            return f".{hook} is asynchronous, so a call would do nothing: define it without async"
     if hasattr(callback, "state_dict") and not hasattr(callback, "load_state_dict"):
         return " has state_dict, but no load_state_dict, which a resume calls: define both, or none"
     every = getattr(callback, "every", 1)

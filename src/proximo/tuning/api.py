@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import shlex
 import sys
 from pathlib import Path
@@ -13,7 +12,7 @@ from proximo.config import Config
 from proximo.config.schema import RUN_DIRECTORY
 from proximo.config.typed_settings import AgentSettings
 from proximo.config.validation import check_name
-from proximo.errors import ConfigError, lacking
+from proximo.errors import ConfigError, require
 from proximo.jax_setup import prepare_jax
 from proximo.processes.peers import current
 from proximo.settings import lists_settings
@@ -29,12 +28,6 @@ if TYPE_CHECKING:
     from proximo.tuning.study import TuneResult
 
 WITHOUT_EFFECT = (*RUN_DIRECTORY, "eval_every")
-
-
-def check_optuna(what: str) -> None:
-    """Raise ``EnvError`` if Optuna is missing, which ``what``, a command or a function, needs to search."""
-    if importlib.util.find_spec("optuna") is None:
-        raise lacking(what, "tune")
 
 
 @lists_settings(AgentSettings, without=WITHOUT_EFFECT)
@@ -89,7 +82,7 @@ def tune(
         RunDirectoryError: the folder of the study exists already, or cannot be written.
         TrainingError: every trial failed.
     """
-    check_optuna("proximo.tune")
+    require("optuna", "proximo.tune", "tune")
     current().require_one("tune")
     from proximo.tuning.plan import make_plan, open_journal
     from proximo.tuning.study import deadline_of, run_study
@@ -142,7 +135,7 @@ def resume(
         RunDirectoryError: another process runs the study.
         TrainingError: every trial failed.
     """
-    check_optuna("proximo.tuning.api.resume")
+    require("optuna", "proximo.tuning.api.resume", "tune")
     from proximo.tuning.plan import STUDIES, open_journal, read_plan
     from proximo.tuning.study import deadline_of, run_study
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
@@ -14,6 +15,7 @@ from proximo.config.custom import is_custom
 from proximo.config.schema import ALTERNATIVES
 from proximo.errors import ConfigError, nearest, shown
 from proximo.networks.normalizer import make_statistics
+from proximo.serialization import read_yaml
 
 Space = dict[str, BaseDistribution]
 RANGE = ("low", "high", "step", "log")
@@ -29,23 +31,7 @@ NOT_SEARCHED = {
     **{name: "it is about runs and how they are evaluated" for name, leaf in LEAVES.items() if leaf.group == "run"},
 }  # fmt: skip
 NOT_IN_JAX = dict.fromkeys(GYMNASIUM_ONLY, "it is for Gymnasium environments, and this is a JAX environment")
-DEFAULT: dict[str, Any] = {
-    "learning_rate": {"low": 1e-5, "high": 1e-2, "log": True},
-    "gamma": [0.9, 0.95, 0.97, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9995],
-    "gae_lambda": {"low": 0.8, "high": 1.0},
-    "clip_eps": {"low": 0.1, "high": 0.4},
-    "ent_coef": [0.0, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1],
-    "vf_coef": {"low": 0.25, "high": 1.0},
-    "max_grad_norm": {"low": 0.3, "high": 5.0, "log": True},
-    "num_steps": [32, 64, 128, 256, 512],
-    "num_epochs": [2, 4, 10, 20],
-    "num_minibatches": [1, 2, 4, 8, 16],
-    "normalize_advantage": ["none", "batch", "minibatch"],
-    "normalize_observation": [False, "auto"],
-    "normalize_reward": [False, "auto"],
-}
-"""The hyperparameters of PPO with the largest effect. One program serves all values of the first seven, which are traced.
-Each value of the others needs its own program."""
+DEFAULT: dict[str, Any] = read_yaml(Path(__file__).with_name("default_space.yaml").read_bytes())
 
 
 def read_space(mapping: Mapping[str, Any], base: Config, source: str, in_jax: bool, fixed: Collection[str] = ()) -> Space:

@@ -87,7 +87,6 @@ REFUSED = {
     "vector of 2": (lambda num_envs: VECTOR, r"returned SyncVectorEnv.* for num_envs = 1: expected a gymnasium.vector.VectorEnv of 1 environments"),
     "no number": (lambda: SyncVectorEnv([gym_toys.Walk]), r"returned a vector environment: give it an argument num_envs"),
     "single for vector": (lambda num_envs: gym_toys.Walk(), r"returned <Walk.* for num_envs = 1: expected a gymnasium.vector.VectorEnv"),
-    "built-in type": (int, r"^<builtins.int> is not an environment \(proximo.envs.protocol defines the protocol\)"),
     "vector": (gym_toys.altered(SyncVectorEnv)([gym_toys.Walk] * 2), r"vector environment of 2 environments, and evaluation needs other numbers of them: pass a function"),
 }  # fmt: skip
 

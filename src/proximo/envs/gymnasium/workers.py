@@ -203,14 +203,14 @@ def _send_fault(replies: Pipe, error: BaseException) -> None:
     send(replies, FAULT, error)
 
 
-def pickled(make: Callable[[], Any], env_id: str) -> bytes:
-    """Pickle ``make`` for a worker. Raises ``EnvError`` if this fails."""
+def pickled(sent: Any, env_id: str, to: str = "a worker process", otherwise: str = ", or set num_workers = 0") -> bytes:
+    """Pickle what makes an environment. Raises ``EnvError`` if this fails."""
     try:
-        return cloudpickle.dumps(make)
+        return cloudpickle.dumps(sent)
     except Exception as error:
         raise EnvError(
-            f"{env_id} cannot be sent to a worker process ({type(error).__name__}: {error}): create objects that cannot be pickled in its "
-            "constructor, or set num_workers = 0."
+            f"{env_id} cannot be sent to {to} ({type(error).__name__}: {error}): create objects that cannot be pickled in its "
+            f"constructor{otherwise}."
         ) from error
 
 
