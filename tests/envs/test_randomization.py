@@ -1,6 +1,7 @@
 """``randomize``: each episode has the parameters that were drawn at its reset, and nothing else changes."""
 
 import contextlib
+import dataclasses
 
 import gymnasium as gym
 import jax
@@ -13,7 +14,7 @@ from proximo.collect import JaxCollector, jax_vector
 from proximo.envs import Preprocessing, make_env
 from proximo.envs.custom import from_object
 from proximo.envs.gymnasium.vector_environment import VectorOptions
-from proximo.errors import ConfigError
+from proximo.errors import ConfigError, EnvError
 from proximo.publish.card import code_of
 from proximo.settings import make_config
 
@@ -90,6 +91,15 @@ def test_every_environment_and_every_episode_draws_again():
         assert len({*before.tolist(), *now.tolist()}) == 16
 
 
+def test_parameters_can_be_exchanged():
+    """A drawn parameter may be another one that stays."""
+    env = randomized(POLE, lambda key, params: params.replace(length=params.masspole, masspole=params.length))
+    (_, drawn), _ = env.reset(jax.random.key(0), env.default_params)
+    assert sorted(float(x) for x in drawn) == pytest.approx([0.1, 0.5])
+    params = env.inside((None, drawn), env.default_params)[1]
+    assert (float(params.length), float(params.masspole)) == pytest.approx((0.1, 0.5))
+
+
 def test_a_level_determines_what_is_drawn():
     env = randomized(POLE, draw_pole, levels="5:6")
     drawn = [env.reset(jax.random.key(seed), env.default_params)[0][0][1] for seed in range(3)]
@@ -148,12 +158,31 @@ def test_each_reset_on_gymnasium_gets_options(workers):
         ("toys:Forbidden", lambda key, params: params, "has no parameters"),
         (Powered, lambda rng: 3, r"returned int: expected a dict, the options of reset"),
         (Powered, lambda: {"power": 1.0}, r"randomize, called with \(rng\), raised TypeError"),
+        (Powered, lambda rng: {"strength": 1.0}, r"reset\(seed=…, options=\{'strength': 1.0\}\), with the options of randomize, raised KeyError"),
         (lambda num_envs: gym.make_vec("CartPole-v1", num_envs=num_envs), draw_power, "a vector environment: .*randomize"),
     ],
 )  # fmt: skip
 def test_wrong_functions_are_one_sentence(env, draw, message):
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises((ConfigError, EnvError), match=message):
         randomized(env, draw)
+
+
+@dataclasses.dataclass
+class Shorter:
+    """A function with a setting. It has no hash."""
+
+    factor: float
+
+    def __call__(self, key, params):
+        return params.replace(length=self.factor * params.length)
+
+
+def test_objects_that_can_be_called_are_functions_and_classes_are_not():
+    agents = [proximo.PPO(POLE, num_envs=2, num_steps=8, randomize=Shorter(factor)) for factor in (0.5, 2.0)]
+    assert agents[0].evaluate(20).summary() != agents[1].evaluate(20).summary()
+    for wrong in (Shorter, 3):
+        with pytest.raises(ConfigError, match=r"randomize = .*expected"):
+            proximo.PPO(POLE, randomize=wrong)
 
 
 def test_a_name_follows_the_rules_of_code():

@@ -1,6 +1,7 @@
 """The environment that the settings of a training describe: how it is made, preprocessed and stepped."""
 
 import dataclasses
+import inspect
 import json
 import math
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from typing import Any
 from proximo.collect.program_cache import reuse
 from proximo.config import GYMNASIUM_ONLY, LEAVES, Config, override
 from proximo.config.coercion import wrapper_call
-from proximo.config.custom import is_lost, resolve
+from proximo.config.custom import Custom, is_lost, resolve
 from proximo.config.schema import WORKER_SETTINGS
 from proximo.custom_code import custom_code_errors
 from proximo.envs import Environment, GymnasiumEnvironment, Preprocessing, make_env
@@ -37,7 +38,8 @@ def _reused(config: Config, env: Environment) -> Environment:
         return env
     added = config.env.agent_id, STATE in config.network.privileged
     settings = json.dumps([config.env.env_settings, config.env.levels, added], sort_keys=True, default=repr)
-    return reuse(("environment", type(unwrapped(env)), config.env.id, settings, _randomize(config)), lambda: env)
+    draw = Custom(_randomize(config))  # equal only to itself
+    return reuse(("environment", type(unwrapped(env)), config.env.id, settings, draw), lambda: env)
 
 
 def evaluation_environment(
@@ -140,8 +142,12 @@ def preprocessing_of(config: Config) -> Preprocessing:
 
 
 def _randomize(config: Config) -> Callable[..., Any] | None:
-    given = config.env.randomize
-    return None if given == "none" else resolve("randomize", given, ("__call__",))
+    if (given := config.env.randomize) == "none":
+        return None
+    draw = resolve("randomize", given, ())
+    if inspect.isclass(draw) or not callable(draw):
+        raise ConfigError(f"randomize = {given} is no function: expected one (docs/randomization.md).")
+    return draw
 
 
 def has_vector_env(env: Environment) -> bool:

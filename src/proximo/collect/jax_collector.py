@@ -28,8 +28,8 @@ from proximo.ppo.minibatches import run_burn_in
 from proximo.types import BurnIn, CompensatedSum, EpisodeStatistics, JaxCollectorState, Metrics, Rollout, TrainState, select
 
 NO_LIMIT = 2**32 - 1
-OPPONENT = 1
-"""Stream of the random numbers that choose an opponent."""
+OPPONENT = 4
+"""Stream of the random numbers that choose an opponent: the first four are those of a rollout."""
 UNROLL = 2
 """Steps in one turn of the loop over a rollout on an accelerator, where each turn has a latency (benchmarks/RESULTS.md). More
 than two save a further 1 to 7 % of an update, and each compiles a simulated robot once more."""

@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Key, PyTree
 
 from proximo import ppo
 from proximo.collect.jax_vector import anywhere
-from proximo.config import LEAVES, Config, custom_settings
+from proximo.config import LEAVES, Config, learner_code
 from proximo.custom_code import custom_code_errors
 from proximo.envs import GymnasiumEnvironment
 from proximo.envs.libraries import num_agents
@@ -61,7 +61,7 @@ def check_policy(env: Any, config: Config) -> ActorCritic:
     Returns:
         The policy, with ``jax.ShapeDtypeStruct`` instead of arrays.
     """
-    custom = {name for name in custom_settings(config) if LEAVES[name].group != "env"}
+    custom = learner_code(config)
     networks = {name for name in custom if LEAVES[name].group == "network"}
     action_space, what = env.action_space, f"The custom code of {', '.join(sorted(custom))}"
     with custom_code_errors(what, ConfigError) if custom else contextlib.nullcontext():

@@ -213,6 +213,11 @@ def custom_settings(config: Config) -> dict[str, str | Custom]:
     return {name: value for name, value in values.items() if is_custom(value)}
 
 
+def learner_code(config: Config) -> set[str]:
+    """The settings among ``custom_settings`` whose code the learner or the policy computes."""
+    return {name for name in custom_settings(config) if LEAVES[name].group != "env"}
+
+
 def may_replace(config: Config, name: str, value: Any) -> bool:
     """Whether ``value`` may replace the custom code of a setting: code of the same name, or any if it is lost."""
     was, now = str(custom_settings(config)[name]), value if isinstance(value, str | Custom) else Custom(value)

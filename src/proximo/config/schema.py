@@ -138,7 +138,7 @@ class EnvConfig:
         "function that draws what an episode is like, at each reset: (key, params) -> params of a JAX environment, (rng) -> options of "
         "a Gymnasium environment's reset; or its name, my_package.module:my_function")
     opponents: Literal["current", "past"] = _setting("current",
-        "who plays against the policy in games of two players; current: the policy itself; past: in every other rollout, one of 16 "
+        "who plays against the policy in games of two players; current: the policy itself; past: in half of the rollouts, one of 16 "
         "copies from earlier in the training")
     agent_id: bool = _setting(False,
         "add the entry agent_id, which is one-hot, to the observation of each of several agents")

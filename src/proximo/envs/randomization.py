@@ -40,8 +40,8 @@ class JaxRandomization(JaxWrapper):
                     f"randomize changes {jax.tree_util.keystr(path)} of {env_id} from {x.dtype}{list(x.shape)} to "
                     f"{y.dtype}{list(y.shape)}: expected the same shape and type."
                 )
-        given = set(map(id, traced.jaxpr.invars))
-        self.is_drawn = [id(x) not in given for x in traced.jaxpr.outvars]
+        pairs = zip(traced.jaxpr.invars[1:], traced.jaxpr.outvars, strict=True)  # the first one is the key
+        self.is_drawn = [new is not old for old, new in pairs]
         """Which leaves of the parameters ``draw`` changes."""
 
     def inside(self, state, params):
@@ -88,4 +88,5 @@ class Randomization(gym.Wrapper):
             drawn = self.draw(self.rng)
         if not isinstance(drawn, dict):
             raise ConfigError(f"randomize returned {type(drawn).__name__}: expected a dict, the options of reset.")
-        return self.env.reset(seed=seed, options={**(options or {}), **drawn})
+        with custom_code_errors(f"reset(seed=…, options={drawn}), with the options of randomize,"):
+            return self.env.reset(seed=seed, options={**(options or {}), **drawn})

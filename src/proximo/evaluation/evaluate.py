@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from proximo.collect.environment import evaluation_environment
+from proximo.collect.environment import check_same_spaces, evaluation_environment
 from proximo.collect.self_play import game_against
 from proximo.config import MAX_SEED, Config
 from proximo.envs.level_seeds import PARTS, LevelRange
@@ -154,13 +154,15 @@ def evaluate_policy(
     return EvaluationResult({**where, "seed": seed, "step": policy.step}, played)
 
 
-def _policy_of(policy: Any, runs_dir: str, env: Any = None) -> Policy:
+def _policy_of(policy: Any, runs_dir: str, env: Any = None, or_word: str = "") -> Policy:
     """The policy of an agent or a run, or ``policy`` itself. Raises ``ConfigError`` for other objects."""
     if isinstance(policy, str | Path):
         return load_policy(policy, runs_dir, env=env)
     policy = policy if isinstance(policy, Policy) else getattr(policy, "policy", policy)
     if not isinstance(policy, Policy):
-        raise ConfigError(f"{type(policy).__name__} is no policy: expected an agent, a policy, or a run, such as 'last@best'.")
+        raise ConfigError(
+            f"{type(policy).__name__} is no policy: expected {or_word}an agent, a policy, or a run, such as 'last@best'."
+        )
     return policy
 
 
@@ -168,9 +170,10 @@ def _with_opponent(env: Any, env_id: str, against: Any, runs_dir: str) -> tuple[
     """The game ``env`` against an opponent, and what this is called. Raises ``ConfigError`` if it plays another game."""
     if against is None or against == "random":
         return env, "random"
-    other = _policy_of(against, runs_dir)
+    other = _policy_of(against, runs_dir, or_word="'random', ")
     if other.config.env.id != env_id:
         raise ConfigError(f"against = {shown(against)} plays {other.config.env.id}: expected a policy for {env_id}.")
+    check_same_spaces(env, other.env, f"the game that {shown(against)} plays")
     return game_against(env, other.actor_critic), f"{against} at step {other.step:,}" if isinstance(against, str | Path) else str(
         other
     )

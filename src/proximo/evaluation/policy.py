@@ -13,7 +13,7 @@ from jaxtyping import Array, Key
 
 from proximo.collect.environment import environment
 from proximo.collect.learning import policy_shapes
-from proximo.config import Config, custom_settings
+from proximo.config import Config, learner_code
 from proximo.config.custom import is_custom
 from proximo.config.loading import with_given
 from proximo.distributions import Distribution
@@ -299,7 +299,7 @@ def check_finite(path: Path, policy: Any, config: Config) -> None:
 
 def non_finite_leaf(policy: Any, config: Config) -> str | None:
     """The first array of ``policy`` with NaN or infinity. Custom code may use infinity as a mask."""
-    wrong = np.isnan if custom_settings(config) else lambda x: ~np.isfinite(x)
+    wrong = np.isnan if learner_code(config) else lambda x: ~np.isfinite(x)
     floats = {name: leaf for name, leaf in flatten(policy).items() if jnp.issubdtype(leaf.dtype, jnp.inexact)}
     return next((name for name, leaf in floats.items() if wrong(np.asarray(leaf)).any()), None)
 

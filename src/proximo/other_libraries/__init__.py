@@ -96,7 +96,8 @@ def libraries() -> list[str]:
 
 def answer(name: str) -> str | None:
     """The end of a message: what replaces the setting ``name`` of other libraries; None if none has it."""
-    found, meanings = _found(name), dict[str, list[str]]()
+    found = [entry for library in libraries() for entry in load(library).settings if _plain(entry.name) == _plain(name)]
+    meanings = dict[str, list[str]]()
     if name == "id" or (found and all(entry.ours == ("id",) for entry in found)):
         return "give the environment without a flag, as in `proximo train CartPole-v1`; in a file it is `env: {id: ...}`."
     for entry in found:
@@ -137,7 +138,3 @@ def _each(table: Mapping[str, Any]) -> dict[str, Any]:
 def _plain(name: str) -> str:
     """Without dashes and capitals: flags have dashes, PureJaxRL's keys are in capitals."""
     return name.replace("-", "_").lower()
-
-
-def _found(name: str) -> list[Entry]:
-    return [entry for library in libraries() for entry in load(library).settings if _plain(entry.name) == _plain(name)]

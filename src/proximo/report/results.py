@@ -7,7 +7,7 @@ import functools
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -84,7 +84,7 @@ def summary(section: Section, label: str, runs: Sequence[RunRecord]) -> JsonObje
     of the environment: without them, the group would look too good. Other runs without a score are left out.
     """
     scores = zip(*(_scores(section, run) for run in runs), strict=True)
-    final, best, success, measured = (_numbers(column) for column in scores)
+    final, best, success, measured = ([x for x in column if not math.isnan(x)] for column in scores)
     failed = len(final) - round(sum(measured))
     timed = [run for run in runs if run.seconds.any()]
     return {
@@ -121,10 +121,6 @@ def _scores(section: Section, run: RunRecord) -> tuple[float, float, float, bool
         return final, best, 0.0 if has_failed else nan, is_measured
     reported = success.value[success.step == evaluations.step[-1]].tolist()
     return final, best, [0.0, *reported][-1], is_measured
-
-
-def _numbers(values: Iterable[float]) -> list[float]:
-    return [value for value in values if not math.isnan(value)]
 
 
 def _mean(values: Sequence[float]) -> float | None:

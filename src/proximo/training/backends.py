@@ -11,16 +11,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Bool
 
 from proximo.collect import GymnasiumCollector, JaxCollector, JaxTrainer, jax_vector
-from proximo.collect.devices import (
-    divided,
-    filled,
-    joined,
-    make_mesh,
-    mesh_for,
-    on_one_device,
-    placed,
-    whole,
-)
+from proximo.collect.devices import divided, filled, joined, make_mesh, mesh_for, on_one_device, placed, whole
 from proximo.collect.episode_tally import Episode
 from proximo.collect.gymnasium_collector import Collection, Timing
 from proximo.collect.gymnasium_programs import GymnasiumPrograms

@@ -1,5 +1,6 @@
 """Games of pgx: transitions from a move to the next one of the same player, opponents, self-play. Without pgx, these tests are skipped."""
 
+import dataclasses
 import itertools
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ import proximo
 from commands import BATCH, GRU, copied, final_state, rows, trained
 from proximo.cli import main
 from proximo.collect import JaxCollector, jax_vector
+from proximo.collect.jax_collector import OPPONENT
 from proximo.collect.self_play import COPIES, PolicyPlayer, opponent, past_policies
 from proximo.envs import Preprocessing, make_env
 from proximo.envs.jax.pgx import names
@@ -89,9 +91,15 @@ def test_both_sides_are_drawn():
 
 @pytest.mark.parametrize("name", ["backgammon", "connect_four", "kuhn_poker"])
 def test_it_is_the_turn_of_the_agent_until_the_end(name):
-    """Also where a player moves several times in a row. Rewards of all moves between two observations are summed, as a replay shows."""
-    env = make_env(f"pgx:{name}")
-    step = jax.jit(env.step)
+    """Also where a player moves several times in a row. States, rewards and what the agent sees are those of a replay with pgx."""
+    env, own = make_env(f"pgx:{name}"), library.make(name)
+    step, own_step = jax.jit(env.step), jax.jit(own.step)
+
+    def moved(game, move, key, player):
+        """The game after a move, and what the player gains by it."""
+        game = own_step(game, move, LEGACY(key))
+        return game, float(game.rewards[player])
+
     total, ends = 0.0, 0
     for game in range(4):
         state, observation = env.reset(jax.random.key(game), env.default_params)
@@ -100,13 +108,21 @@ def test_it_is_the_turn_of_the_agent_until_the_end(name):
             assert int(state.game.current_player) == int(state.player)
             legal = np.flatnonzero(np.asarray(observation["action_mask"]))
             np.testing.assert_array_equal(observation["observation"], state.game.observation)
-            state, observation, reward, terminated, truncated, _ = step(
-                key, state, jnp.int32(legal[t % len(legal)]), env.default_params
-            )
+            key_own, key_replies = jax.random.split(key)
+            move, player = jnp.int32(legal[t % len(legal)]), state.player
+            now, gained = moved(state.game, move, key_own, player)
+            while now.current_player != player and not (now.terminated or now.truncated):
+                key_replies, key_move, key_game = jax.random.split(key_replies, 3)
+                reply = jax.random.categorical(key_move, jnp.where(now.legal_action_mask, 0.0, -jnp.inf))
+                now, more = moved(now, reply, key_game, player)
+                gained += more
+            state, observation, reward, terminated, truncated, _ = step(key, state, move, env.default_params)
+            for field in ("observation", "legal_action_mask", "current_player", "terminated"):
+                np.testing.assert_array_equal(getattr(state.game, field), getattr(now, field))
+            assert float(reward) == gained
+            np.testing.assert_array_equal(observation["observation"], own._observe(now, player))
             total += float(reward)
             if terminated or truncated:
-                assert float(reward) in (float(state.game.rewards[state.player]), 0.0)
-                assert abs(float(state.game.rewards.sum())) < 1e-6
                 ends += 1
                 break
             assert float(reward) == 0
@@ -161,6 +177,26 @@ def test_past_policies_are_replaced_and_play_in_half_of_the_rollouts():
     assert 0.7 * expected < sum(is_old) < 1.3 * expected
 
 
+def test_past_policies_play_and_are_kept():
+    """Rollouts depend on the copies where one of them plays, and what is kept is what ``opponent`` returns."""
+    collector = JaxCollector(make_config(GAME, **SMALL, opponents="past"), jax_vector.check_env(make_env(GAME), GAME))
+    state, collect = collector.init(jax.random.key(0)), jax.jit(collector.collect)
+    policy, differing, replaced = state.learner.policy, 0, 0
+    others = jax.tree.map(lambda x: 300.0 * x if jnp.issubdtype(x.dtype, jnp.floating) else x, past_policies(policy, "past"))
+    for seed in range(48):
+        now = dataclasses.replace(state.collector, key=jax.random.key(seed))
+        after, rollout, _ = collect(policy, dataclasses.replace(now, env_params=others))
+        _, other, _ = collect(policy, now)
+        player, kept = opponent(policy, others, jax.random.fold_in(jax.random.split(now.key, 4)[0], OPPONENT))
+        assert bits(after.env_params) == bits(kept)
+        replaced += bits(kept) != bits(others)
+        is_past = bits(player.policy) != bits(policy)
+        assert (bits(rollout.observation) != bits(other.observation)) == is_past
+        differing += is_past
+    assert 0 < differing < 48
+    assert replaced > 0
+
+
 def test_a_training_by_self_play_resumes_bit_for_bit(tmp_path, capsys):
     """With past policies in its state, and a memory of the opponent."""
     whole = trained(tmp_path, "whole", GAME, **GRU, opponents="past", checkpoint_every=4 * BATCH, keep_checkpoints=9)
@@ -190,7 +226,7 @@ def test_all_moves_of_the_agent_are_learned_from():
 
 
 def test_a_training_learns_not_to_lose(tmp_path):
-    """Neither against random moves, nor against itself, where a policy that learned against random moves loses."""
+    """Neither against random moves, nor against itself."""
     agent = proximo.PPO(GAME, seed=100, num_envs=64, num_steps=16, ent_coef=0.1, gamma=1.0)
     before, beginner = agent.evaluate(500).summary(), agent.save(tmp_path / "beginner")
     after = agent.learn(120_000).evaluate(500).summary()
@@ -202,6 +238,7 @@ def test_a_training_learns_not_to_lose(tmp_path):
     assert result.played["against"].startswith(str(beginner))
     assert result.episodes["greedy"].summary()["win_rate"] > 0.6
     assert proximo.evaluate(agent, 200, against=agent).summary()["loss_rate"] < 0.15
+    assert agent.evaluate(500).summary() == after, "the opponents of other evaluations do not stay"
 
 
 def test_wrong_opponents_are_one_sentence(tmp_path):
@@ -211,6 +248,11 @@ def test_wrong_opponents_are_one_sentence(tmp_path):
         agent.evaluate(4, against=other)
     with pytest.raises(ConfigError, match=r"against = 'random': gymnax:CartPole-v1 is no game of two players"):
         other.evaluate(4, against="random")
+    with pytest.raises(ConfigError, match="int is no policy: expected 'random', an agent, a policy, or a run"):
+        agent.evaluate(4, against=3)
+    games = [proximo.PPO(make_env(f"pgx:{name}"), **SMALL) for name in ("tic_tac_toe", "connect_four")]
+    with pytest.raises(ConfigError, match="The observation space of the game that PPO"):
+        games[0].evaluate(4, against=games[1])
     with pytest.raises(ConfigError, match=r"opponents is for games .* no effect on gymnax:CartPole-v1"):
         proximo.PPO("gymnax:CartPole-v1", opponents="past")
     with pytest.raises(ConfigError, match=r"opponents is for games"):

@@ -41,6 +41,8 @@ def from_name(name: str, settings: dict[str, Any]) -> Robot:
     try:
         return Robot(registry.load(name, config_overrides=overrides), limit, "_mjx_model")
     except (subprocess.SubprocessError, OSError) as error:  # OSError: there is no git
+        if load(env_id, "._src.mjx_env").MENAGERIE_PATH.exists():
+            raise
         raise EnvError(
             f"{env_id} needs models of robots, which Playground downloads with git, and the download failed. With a connection to the "
             f"internet, run: {DOWNLOAD}"
