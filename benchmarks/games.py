@@ -1,5 +1,5 @@
-"""Self-play in games of pgx. Tic-tac-toe: lost games among all sequences of replies to the greedy policy. Connect four: 1,000 sampled games
-against random moves, and against the checkpoint after a tenth of the training.
+"""Self-play in games of pgx. Tic-tac-toe: results of the greedy policy against all sequences of replies. Connect four: results of 1,000 games with
+sampled moves against random moves, and of 1,000 against the checkpoint after a tenth of the training.
 
 python benchmarks/games.py tic_tac_toe       # minutes; adds to results/games.json
 python benchmarks/games.py connect_four      # half an hour for each seed

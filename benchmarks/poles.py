@@ -1,4 +1,4 @@
-"""CartPole with poles of 0.25 to 4 m, drawn at each reset, beside the pole of 1 m: returns of both policies on poles of each length.
+"""Two policies for CartPole, trained on poles of 0.25 to 4 m, drawn at each reset, and on the pole of 1 m, are evaluated on poles of each length.
 
 python benchmarks/poles.py        # minutes; writes results/poles.json
 """
@@ -26,8 +26,8 @@ def draw(key: Key[Array, ""], params: Any) -> Any:
 def returns(randomize: Any, seed: int) -> list[float]:
     """The mean return on each pole after a training."""
     agent = proximo.PPO(ENV_ID, seed=seed, randomize=randomize).learn(STEPS)
-    masses = [{"length": pole / 2, "polemass_length": 0.1 * pole / 2} for pole in POLES]
-    return [agent.evaluate(EPISODES, env=ENV_ID, env_settings=of_pole).summary()["return_mean"] for of_pole in masses]
+    settings = [{"length": pole / 2, "polemass_length": 0.1 * pole / 2} for pole in POLES]
+    return [agent.evaluate(EPISODES, env=ENV_ID, env_settings=of_pole).summary()["return_mean"] for of_pole in settings]
 
 
 if __name__ == "__main__":

@@ -173,9 +173,7 @@ def vector_options(config: Config, warn: Callable[[str], None] = lambda message:
 def check_settings(config: Config, env: Environment) -> None:
     """Raise ``ConfigError`` for a setting that has no effect on ``env``."""
     if config.env.opponents != "current" and not has_opponent(env):
-        raise ConfigError(
-            f"opponents is for games of two players, such as pgx:connect_four: it has no effect on {config.env.id}."
-        )
+        raise ConfigError(f"opponents is for two-player games, such as pgx:connect_four: it has no effect on {config.env.id}.")
     if isinstance(env, GymnasiumEnvironment):
         if config.run.seeds > 1 and config.run.seeds_mode == "vmap":
             raise ConfigError(

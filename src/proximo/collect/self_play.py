@@ -11,9 +11,9 @@ from jaxtyping import Array, Key, PyTree
 from proximo.networks import ActorCritic
 
 COPIES = 16
-"""Past policies that are kept."""
+"""Number of past policies."""
 REPLACED = 1 / 16
-"""Probability that a rollout replaces one of them. A copy stays for 256 rollouts on average."""
+"""Probability that a rollout replaces a past policy by the current one. Each is kept for 256 rollouts on average."""
 
 
 class PolicyPlayer(eqx.Module):
@@ -41,12 +41,13 @@ def game_against(env: Any, policy: ActorCritic) -> Any:
 
 
 def past_policies(policy: ActorCritic, opponents: str) -> PyTree:
-    """What the state of a training keeps for ``opponents``: copies of the first policy, or nothing."""
+    """Return the first past policies, which are part of the training state: copies of ``policy`` if ``opponents`` is ``past``, else ``()``."""
     return jax.tree.map(lambda x: jnp.repeat(x[None], COPIES, axis=0), policy) if opponents == "past" else ()
 
 
 def opponent(policy: ActorCritic, past: PyTree, key: Key[Array, ""]) -> tuple[PolicyPlayer, PyTree]:
-    """The opponent of one rollout, the present policy or, with probability ½, one of the ``past``, and the past policies of the next one."""
+    """Return the opponent of one rollout, which is one of the ``past`` policies with probability ½ and otherwise the current policy, and
+    the past policies after this rollout."""
     if not jax.tree.leaves(past):
         return PolicyPlayer(policy), past
     key_replace, key_slot, key_past, key_copy = jax.random.split(key, 4)

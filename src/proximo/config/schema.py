@@ -135,11 +135,11 @@ class EnvConfig:
     life_loss: bool = _setting(False,
         "treat a lost life as a termination when learning; the episode continues")
     randomize: Literal["none"] | Custom = _setting("none",
-        "function that draws what an episode is like, at each reset: (key, params) -> params of a JAX environment, (rng) -> options of "
-        "a Gymnasium environment's reset; or its name, my_package.module:my_function")
+        "a function, or its name my_package.module:my_function, that draws parameters of the environment at each reset; JAX environments: "
+        "(key, params) -> params; Gymnasium environments: (rng) -> dict, the options of reset")
     opponents: Literal["current", "past"] = _setting("current",
-        "who plays against the policy in games of two players; current: the policy itself; past: in half of the rollouts, one of 16 "
-        "copies from earlier in the training")
+        "opponent in two-player games; current: the current policy; past: the current policy or, with probability 1/2 in each rollout, "
+        "one of 16 past policies, copies from earlier in the training")
     agent_id: bool = _setting(False,
         "add the entry agent_id, which is one-hot, to the observation of each of several agents")
     num_workers: int = _setting(-1,

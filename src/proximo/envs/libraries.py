@@ -131,7 +131,7 @@ def num_agents(env: Any) -> int:
 
 
 def has_opponent(env: Any) -> bool:
-    """Whether ``env`` is a game of two players, whose parameters are the opponent."""
+    """Whether ``env`` is a two-player game, whose parameters are the opponent."""
     return getattr(env, "has_opponent", False)
 
 

@@ -13,10 +13,11 @@ from proximo.errors import ConfigError
 
 
 class JaxRandomization(JaxWrapper):
-    """A JAX environment whose resets call ``draw(key, params)``, which returns the parameters of the episode. The state holds those that
-    differ; all others are shared.
+    """A JAX environment whose resets call ``draw(key, params)``, which returns the parameters of the episode. The state holds the
+    parameters that ``draw`` changes; all environments share the others.
 
-    Raises ``ConfigError`` if ``env`` has no parameters, or ``draw`` fails or changes their structure, shapes or types.
+    Raises ``ConfigError`` if ``env`` has no parameters, or if ``draw`` raises an error or changes the structure, shapes or types of
+    the parameters.
     """
 
     def __init__(self, env: Any, draw: Callable[[Any, Any], Any], env_id: str):
@@ -71,12 +72,12 @@ class JaxRandomization(JaxWrapper):
 
 
 def with_randomization(env: Any, draw: Callable[..., Any] | None, env_id: str) -> Any:
-    """A JAX environment whose parameters ``draw`` draws, if it is given. Gymnasium environments are wrapped one by one."""
+    """A JAX environment in ``JaxRandomization`` if ``draw`` is given. Gymnasium environments are wrapped one by one."""
     return env if draw is None or hasattr(env, "make_vector") else JaxRandomization(env, draw, env_id)
 
 
 class Randomization(gym.Wrapper):
-    """Passes what ``draw(rng)`` returns, a dict, to each reset as ``options``. The seed of a reset also seeds ``rng``."""
+    """Passes the dict that ``draw(rng)`` returns to each reset as ``options``. The seed of a reset also seeds ``rng``."""
 
     def __init__(self, env: Any, draw: Callable[[np.random.Generator], dict[str, Any]]):
         super().__init__(env)

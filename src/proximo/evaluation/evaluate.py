@@ -75,7 +75,7 @@ def evaluate(
         env: another environment with the same spaces, an id or an object as ``PPO`` takes it; None: the training's.
             If both ids name the same library, as in ``minigrid:…``, ``env_settings`` are added to the
             training's.
-        against: the opponent in a game of two players: ``"random"`` (the default), or an agent, a policy or a run of the
+        against: the opponent in a two-player game: ``"random"`` (the default), or an agent, a policy or a run of the
             same game, whose moves are sampled.
 
     Returns:
@@ -140,7 +140,7 @@ def evaluate_policy(
     if has_opponent(made):
         made, opponent = _with_opponent(made, config.env.id, against, runs_dir)
     elif against is not None:
-        raise ConfigError(f"against = {shown(against)}: {config.env.id} is no game of two players, such as pgx:connect_four.")
+        raise ConfigError(f"against = {shown(against)}: {config.env.id} is no two-player game, such as pgx:connect_four.")
     warnings, played = [*policy.warnings, *_level_warnings(policy.config, config, levels is not None)], dict[Mode, Episodes]()
     with contextlib.closing(make_evaluator(made, config, episodes, num_envs)) as evaluator:
         for mode in modes:

@@ -246,7 +246,7 @@ def test_wrong_opponents_are_one_sentence(tmp_path):
     other = proximo.PPO("gymnax:CartPole-v1", **SMALL)
     with pytest.raises(ConfigError, match=r"plays gymnax:CartPole-v1: expected a policy for pgx:tic_tac_toe"):
         agent.evaluate(4, against=other)
-    with pytest.raises(ConfigError, match=r"against = 'random': gymnax:CartPole-v1 is no game of two players"):
+    with pytest.raises(ConfigError, match=r"against = 'random': gymnax:CartPole-v1 is no two-player game"):
         other.evaluate(4, against="random")
     with pytest.raises(ConfigError, match="int is no policy: expected 'random', an agent, a policy, or a run"):
         agent.evaluate(4, against=3)

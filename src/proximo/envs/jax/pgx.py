@@ -1,4 +1,4 @@
-"""``pgx:connect_four``: games of two players of pgx, as environments of one agent whose opponent replies in ``step``."""
+"""``pgx:connect_four``: two-player games of pgx, as environments of one agent whose opponent replies in ``step``."""
 
 import io
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ SIDES = ("both", "first", "second")
 
 
 def names() -> list[str]:
-    """Return the games of two players."""
+    """Return the two-player games."""
     return [
         "animal_shogi", "backgammon", "chess", "connect_four", "gardner_chess", "go_9x9", "go_19x19", "hex", "kuhn_poker", "leduc_holdem",
         "othello", "shogi", "tic_tac_toe",
@@ -24,7 +24,7 @@ def names() -> list[str]:
 
 
 def from_name(name: str, settings: dict[str, Any]) -> "Game":
-    """Make a game; the only setting is ``side``: which moves the agent makes, the ``first``, the ``second``, or ``both`` by turns."""
+    """Make a game. Its only setting is ``side``: the agent plays ``first``, ``second`` or, with ``both``, a random side in each game."""
     env_id = f"pgx:{name}"
     check_names(settings, ["side"], env_id)
     if (side := settings.get("side", "both")) not in SIDES:
@@ -33,19 +33,19 @@ def from_name(name: str, settings: dict[str, Any]) -> "Game":
 
 
 class RandomPlayer(NamedTuple):
-    """Makes every legal move with the same probability. Any player has these methods, and is a pytree."""
+    """Chooses among the legal moves with equal probabilities. Every player is a pytree with these two methods."""
 
     def init_memory(self) -> Any:
-        """What it remembers before its first move."""
+        """Return the memory before the first move."""
         return ()
 
     def move(self, memory: Any, observation: dict[str, jax.Array], key: jax.Array) -> tuple[Any, jax.Array]:
-        """What it remembers after its move, and the move."""
+        """Return the memory after the move, and the move."""
         return memory, jax.random.categorical(key, jnp.where(observation[ACTION_MASK], 0.0, -jnp.inf))
 
 
 class GameState(NamedTuple):
-    """A game, the number of the agent among its players, and what the opponent remembers."""
+    """The state of pgx's game, the number of the agent among its players (0 or 1), and the memory of the opponent."""
 
     game: Any
     player: jax.Array
@@ -53,8 +53,8 @@ class GameState(NamedTuple):
 
 
 class Game(Described, JaxEnvironment):
-    """A game in which the agent makes the moves of one player. Its parameters are the other player, which moves in ``reset`` and ``step``
-    until it is the agent's turn. A transition thus reaches from a move of the agent to its next one, or to the end of the game."""
+    """A game in which the agent is one of the players. Its parameters are the opponent, which moves in ``reset`` and ``step`` until it is
+    the agent's turn. A transition thus reaches from a move of the agent to its next move, or to the end of the game."""
 
     render_fps = 1
     has_opponent = True
@@ -68,7 +68,7 @@ class Game(Described, JaxEnvironment):
 
     def reset(self, key, params):
         key_game, key_replies = jax.random.split(key)
-        game = self.game.init(jax.random.key_data(key_game))  # which draws the player that begins
+        game = self.game.init(jax.random.key_data(key_game))  # which chooses at random who begins
         beginner = game.current_player
         player = {"both": jnp.zeros_like(beginner), "first": beginner, "second": 1 - beginner}[self.side]
         state, _ = self._replies(GameState(game, player, params.init_memory()), key_replies, params)
@@ -83,7 +83,7 @@ class Game(Described, JaxEnvironment):
         return state, self._seen(state.game, state.player), gained, ended, truncated & ~ended, {"success": gained > 0}
 
     def _replies(self, state: GameState, key: jax.Array, params: Any) -> tuple[GameState, jax.Array]:
-        """The moves of the opponent until it is the agent's turn, or the game ends, and what the agent gains by them."""
+        """Make the opponent's moves until it is the agent's turn or the game ends. Return the new state and the sum of the agent's rewards."""
 
         def is_opponents_turn(now: tuple[GameState, jax.Array, jax.Array]) -> jax.Array:
             game, player, _ = now[0]
@@ -100,7 +100,7 @@ class Game(Described, JaxEnvironment):
         return state, gained
 
     def _seen(self, game: Any, player: jax.Array) -> dict[str, jax.Array]:
-        """What ``player`` sees, and its legal moves if it is its turn."""
+        """Return the observation of ``player``, with the legal moves of the player whose turn it is."""
         seen = self.game._observe(game, player)  # the public method warns of its argument
         return {OBSERVATION: seen.astype(jnp.float32), ACTION_MASK: game.legal_action_mask}
 
@@ -109,7 +109,7 @@ class Game(Described, JaxEnvironment):
         try:
             from resvg_py import svg_to_bytes
         except ModuleNotFoundError as error:
-            raise lacking("Drawing a game", "pgx") from error
+            raise lacking("The picture of a game", "pgx") from error
         from PIL import Image
 
         return np.array(Image.open(io.BytesIO(svg_to_bytes(svg_string=state.game.to_svg()))).convert("RGB"))
