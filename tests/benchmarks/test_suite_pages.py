@@ -20,7 +20,7 @@ def test_pages_have_notes_other_settings_and_earlier_trainings():
     page = (suite_pages.PAGES / "mujoco.md").read_text()
     assert suite_pages.load_suite(BENCHMARKS / "suites" / "mujoco.yaml").notes in page
     assert "| `HalfCheetah-v5, higher rate` | 999,424 | 3118 |" in page
-    assert "| `Hopper-v5` | 2026-11-24 … 2026-11-25 | `ent_coef: 0.0` | 999,424 | 3486 3560 3248" in page
+    assert "| `Hopper-v5` | 2026-11-24 … 2026-11-25 | `num_envs: 1`, `stagger_steps: 0`" in page
     trainings = json.loads((BENCHMARKS / "results" / "earlier_seeds.json").read_text())["trainings"]
     assert all("## Earlier trainings" in (suite_pages.PAGES / f"{one['suite']}.md").read_text() for one in trainings)
 

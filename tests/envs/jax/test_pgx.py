@@ -253,9 +253,9 @@ def test_wrong_opponents_are_one_sentence(tmp_path):
     games = [proximo.PPO(make_env(f"pgx:{name}"), **SMALL) for name in ("tic_tac_toe", "connect_four")]
     with pytest.raises(ConfigError, match="The observation space of the game that PPO"):
         games[0].evaluate(4, against=games[1])
-    with pytest.raises(ConfigError, match=r"opponents is for games .* no effect on gymnax:CartPole-v1"):
+    with pytest.raises(ConfigError, match=r"opponents is for two-player games, .* no effect on gymnax:CartPole-v1"):
         proximo.PPO("gymnax:CartPole-v1", opponents="past")
-    with pytest.raises(ConfigError, match=r"opponents is for games"):
+    with pytest.raises(ConfigError, match="opponents is for two-player games"):
         proximo.PPO("CartPole-v1", opponents="past")
     with pytest.raises(ConfigError, match="side = 'left': expected one of both, first, second"):
         make_env(GAME, {"side": "left"})
