@@ -134,8 +134,8 @@ class PlatformState(NamedTuple):
 
 
 class Platform(ParametrizedTask):
-    """Cross three platforms. On each waits an enemy, and behind it is a gap. The choices are to run (0), to hop over the enemy (1) and to
-    leap over the gap (2), each by an amount.
+    """Cross three platforms. Each has an enemy, and a gap follows it. The agent runs (0), hops over the enemy (1) or leaps over the gap (2),
+    each by an amount.
 
     After Masson, Ranchod and Konidaris (2016), arXiv:1509.01644, section 5, with simpler motions. Of the distances, up to 0.4 for a
     run, 0.3 for a hop and 1 for a leap, -1 … 1 stands for 0 up to these. A run that ends at an enemy or behind the edge, a hop that

@@ -14,7 +14,7 @@ import proximo.envs
 SOURCE = Path(__file__).parents[1] / "src" / "proximo"
 
 BASE = {
-    "types", "errors", "spaces", "jax_setup", "custom_code", "serialization", "threads", "lazy_exports",
+    "types", "errors", "spaces", "jax_setup", "custom_code", "serialization", "streams", "threads", "lazy_exports",
     "other_libraries", "processes",
 }  # fmt: skip
 CONFIG = {"config"} | BASE

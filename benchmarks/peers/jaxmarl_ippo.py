@@ -19,19 +19,17 @@ from timing import report, versions_of, whole_updates  # isort: skip (before JAX
 
 import jax
 import numpy as np
-from purejaxrl import Categorical, commit_of, overlay
+from purejaxrl import CONFIG, Categorical, commit_of, overlay
 
 TASKS = {
-    "mpe": ("ippo_ff_mpe", {
-        "LR": 2.5e-4, "NUM_ENVS": 16, "NUM_STEPS": 128, "UPDATE_EPOCHS": 4, "NUM_MINIBATCHES": 4, "GAMMA": 0.99, "GAE_LAMBDA": 0.95, "CLIP_EPS": 0.2,
-        "ENT_COEF": 0.01, "VF_COEF": 0.5, "MAX_GRAD_NORM": 0.5, "ACTIVATION": "tanh", "ENV_NAME": "MPE_simple_spread_v3", "ENV_KWARGS": {}, "ANNEAL_LR": True,
-    }),
+    "mpe": ("ippo_ff_mpe", {**CONFIG, "NUM_ENVS": 16, "ENV_NAME": "MPE_simple_spread_v3", "ENV_KWARGS": {}}),
     "smax": ("ippo_rnn_smax", {
-        "LR": 0.004, "NUM_ENVS": 128, "NUM_STEPS": 128, "GRU_HIDDEN_DIM": 128, "FC_DIM_SIZE": 128, "UPDATE_EPOCHS": 4, "NUM_MINIBATCHES": 4, "GAMMA": 0.99,
-        "GAE_LAMBDA": 0.95, "CLIP_EPS": 0.05, "SCALE_CLIP_EPS": False, "ENT_COEF": 0.01, "VF_COEF": 0.5, "MAX_GRAD_NORM": 0.25, "ACTIVATION": "relu",
-        "MAP_NAME": "3m", "ANNEAL_LR": True, "ENV_KWARGS": {"see_enemy_actions": True, "walls_cause_death": True, "attack_mode": "closest"},
+        **CONFIG, "LR": 0.004, "NUM_ENVS": 128, "GRU_HIDDEN_DIM": 128, "FC_DIM_SIZE": 128, "CLIP_EPS": 0.05, "SCALE_CLIP_EPS": False,
+        "MAX_GRAD_NORM": 0.25, "ACTIVATION": "relu", "MAP_NAME": "3m",
+        "ENV_KWARGS": {"see_enemy_actions": True, "walls_cause_death": True, "attack_mode": "closest"},
     }),
 }  # fmt: skip
+"""Of each task, the program, and its settings, where they differ from those of PureJaxRL, on which it is based."""
 
 
 def load_program(repo: str, name: str) -> types.ModuleType:

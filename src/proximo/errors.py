@@ -1,16 +1,14 @@
-"""Exceptions, checks of arguments, and helpers to format messages (what was given, what was expected, the fix) and for output streams."""
+"""Exceptions, checks of arguments, and helpers to format messages: what was given, what was expected, the fix."""
 
 import contextlib
 import difflib
 import importlib.util
 import numbers
-import os
 import re
 import shlex
-import sys
 import unicodedata
 from collections.abc import Iterable, Iterator
-from typing import Any, Literal, TextIO, TypeGuard
+from typing import Any, Literal, TypeGuard
 
 
 class ProximoError(Exception):
@@ -107,23 +105,3 @@ def printable(text: str) -> str:
 def command(*words: Any) -> str:
     """A command line that the user can copy. Words that a shell would split or expand are quoted."""
     return printable(shlex.join(map(str, words)))
-
-
-@contextlib.contextmanager
-def redirected(descriptor: int, target: int) -> Iterator[int]:
-    """Redirect standard output (1) or error (2) to the file ``target``, also of native code. Yields another descriptor of its file."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    kept = os.dup(descriptor)
-    try:
-        os.dup2(target, descriptor)
-        yield kept
-    finally:
-        os.dup2(kept, descriptor)
-        os.close(kept)
-
-
-def discard_output(stream: TextIO) -> None:
-    """Discard what is written to ``stream`` from now on, also by Python at its exit, which must not fail."""
-    with contextlib.suppress(OSError), open(os.devnull, "wb") as nowhere:
-        os.dup2(nowhere.fileno(), stream.fileno())

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 from proximo import __version__
-from proximo.errors import ProximoError, TrainingError, discard_output, nearest, printable, redirected
+from proximo.errors import ProximoError, TrainingError, nearest, printable
+from proximo.streams import discard_output, redirected
 
 VERBS = {
     "train": "train a policy and save it in a run directory",

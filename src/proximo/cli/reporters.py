@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 
 from proximo.cli import print_warnings
 from proximo.config import Config, text_of
-from proximo.errors import command, discard_output
+from proximo.errors import command
+from proximo.streams import discard_output
 from proximo.tracking.progress import (
     DisplayReporter,
     TerminalBar,

@@ -35,8 +35,8 @@ UNROLL = 2
 than two save a further 1 to 7 % of an update, and each compiles a simulated robot once more."""
 Episodes = dict[str, Array]
 """The running episodes after each step of a rollout, T N: ``episode_returns`` and ``episode_lengths`` so far, ``episode_ends`` where they
-end with the step and are counted, and ``success``, of agents or of environments, if it is ever reported. With several agents also, T E, ``team_returns`` (of all
-agents together) and ``team_ends``."""
+end with the step and are counted, and ``success``, of agents or of environments, if it is ever reported. With several agents also, T E,
+``team_returns`` (of all agents together) and ``team_ends``."""
 
 
 class JaxCollector:

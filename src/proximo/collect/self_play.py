@@ -10,10 +10,10 @@ from jaxtyping import Array, Key, PyTree
 
 from proximo.networks import ActorCritic
 
-COPIES = 16
+NUM_PAST = 16
 """Number of past policies."""
-REPLACED = 1 / 16
-"""Probability that a rollout replaces a past policy by the current one. Each is kept for 256 rollouts on average."""
+REPLACEMENT_PROBABILITY = 1 / 16
+"""That a rollout replaces a past policy by the current one. Each is kept for 256 rollouts on average."""
 
 
 class PolicyPlayer(eqx.Module):
@@ -41,8 +41,9 @@ def game_against(env: Any, policy: ActorCritic) -> Any:
 
 
 def past_policies(policy: ActorCritic, opponents: str) -> PyTree:
-    """Return the first past policies, which are part of the training state: copies of ``policy`` if ``opponents`` is ``past``, else ``()``."""
-    return jax.tree.map(lambda x: jnp.repeat(x[None], COPIES, axis=0), policy) if opponents == "past" else ()
+    """Return the first past policies, which are part of the training state: copies of ``policy`` for ``opponents`` = ``past``, else
+    ``()``."""
+    return jax.tree.map(lambda x: jnp.repeat(x[None], NUM_PAST, axis=0), policy) if opponents == "past" else ()
 
 
 def opponent(policy: ActorCritic, past: PyTree, key: Key[Array, ""]) -> tuple[PolicyPlayer, PyTree]:
@@ -51,11 +52,12 @@ def opponent(policy: ActorCritic, past: PyTree, key: Key[Array, ""]) -> tuple[Po
     if not jax.tree.leaves(past):
         return PolicyPlayer(policy), past
     key_replace, key_slot, key_past, key_copy = jax.random.split(key, 4)
-    replaced = (jnp.arange(COPIES) == jax.random.randint(key_slot, (), 0, COPIES)) & (jax.random.uniform(key_replace) < REPLACED)
+    slot = jax.random.randint(key_slot, (), 0, NUM_PAST)
+    replaced = (jnp.arange(NUM_PAST) == slot) & jax.random.bernoulli(key_replace, REPLACEMENT_PROBABILITY)
 
     def kept(x: Array, now: Array) -> Array:
         return jnp.where(replaced.reshape((-1, *[1] * now.ndim)), now, x)
 
     past = jax.tree.map(kept, past, policy)
-    is_past, index = jax.random.bernoulli(key_past), jax.random.randint(key_copy, (), 0, COPIES)
+    is_past, index = jax.random.bernoulli(key_past), jax.random.randint(key_copy, (), 0, NUM_PAST)
     return PolicyPlayer(jax.tree.map(lambda x, now: jnp.where(is_past, x[index], now), past, policy)), past

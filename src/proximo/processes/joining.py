@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import jax
 from jax.experimental import multihost_utils
 
-from proximo.errors import ConfigError, redirected
+from proximo.errors import ConfigError
 from proximo.jax_setup import forget_core_devices, prepare_jax, schedule_as_batch
 from proximo.processes.peers import HEARTBEAT_SECONDS, Peers, current, set_last_words, use
+from proximo.streams import redirected
 
 MARGIN_SECONDS = 15
 """JAX's heartbeat is longer than ours by this time, so that our watchdog reports first."""

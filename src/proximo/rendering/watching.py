@@ -85,7 +85,8 @@ class Subject:
 
     def play(self, window: bool = False) -> Iterator[PlayedStep]:
         """Play the first episodes of `proximo eval` with this seed; of sampled actions, only the first one is the same, and vector
-        environments may play others. In a game, the policy plays against itself. With ``window``, an environment that has its own window shows itself."""
+        environments may play others. In a game, the policy plays against itself. With ``window``, an environment that has its own window
+        shows itself."""
         agent = random_agent(self.env, self.seed) if self.policy is None else policy_agent(self.policy, self.deterministic)
         limit = self.max_steps or self.config.run.eval_max_steps or MAX_STEPS
         env = game_against(self.env, self.policy.actor_critic) if self.policy and has_opponent(self.env) else self.env

@@ -20,7 +20,8 @@ from rich.table import Table
 from rich.text import Text
 
 from proximo.config import Config
-from proximo.errors import ConfigError, discard_output, printable
+from proximo.errors import ConfigError, printable
+from proximo.streams import discard_output
 from proximo.tracking.reporter import Reporter
 
 NO_SCREEN = ("CI", "JPY_PARENT_PID", "COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE")

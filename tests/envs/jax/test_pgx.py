@@ -14,7 +14,7 @@ from commands import BATCH, GRU, copied, final_state, rows, trained
 from proximo.cli import main
 from proximo.collect import JaxCollector, jax_vector
 from proximo.collect.jax_collector import OPPONENT
-from proximo.collect.self_play import COPIES, PolicyPlayer, opponent, past_policies
+from proximo.collect.self_play import NUM_PAST, PolicyPlayer, opponent, past_policies
 from proximo.envs import Preprocessing, make_env
 from proximo.envs.jax.pgx import names
 from proximo.errors import ConfigError, EnvError
@@ -164,14 +164,14 @@ def test_past_policies_are_replaced_and_play_in_half_of_the_rollouts():
     assert past_policies(old, "current") == ()
     for i in range(400):
         player, past = choose(new, past, jax.random.key(i))
-        leaf = jax.tree.leaves(past)[-1].reshape((COPIES, -1))[:, 0]
-        assert all((x.reshape((COPIES, -1)) == leaf[:, None]).all() for x in jax.tree.leaves(past)), (
+        leaf = jax.tree.leaves(past)[-1].reshape((NUM_PAST, -1))[:, 0]
+        assert all((x.reshape((NUM_PAST, -1)) == leaf[:, None]).all() for x in jax.tree.leaves(past)), (
             "a copy is replaced as a whole"
         )
         shares.append(float(leaf.mean()))
         is_old.append(float(jax.tree.leaves(player)[-1].ravel()[0]) == 0)
     steps = {b - a for a, b in itertools.pairwise(shares)}
-    assert steps == {0, 1 / COPIES}, "one at a time"
+    assert steps == {0, 1 / NUM_PAST}, "one at a time"
     assert 0.4 < shares[-1] < 1
     expected = 0.5 * (1 - np.array(shares)).sum()
     assert 0.7 * expected < sum(is_old) < 1.3 * expected

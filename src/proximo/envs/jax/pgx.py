@@ -83,7 +83,7 @@ class Game(Described, JaxEnvironment):
         return state, self._seen(state.game, state.player), gained, ended, truncated & ~ended, {"success": gained > 0}
 
     def _replies(self, state: GameState, key: jax.Array, params: Any) -> tuple[GameState, jax.Array]:
-        """Make the opponent's moves until it is the agent's turn or the game ends. Return the new state and the sum of the agent's rewards."""
+        """Make the opponent's moves until it is the agent's turn or the game ends. Return the new state and the agent's rewards, summed."""
 
         def is_opponents_turn(now: tuple[GameState, jax.Array, jax.Array]) -> jax.Array:
             game, player, _ = now[0]
